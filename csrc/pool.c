@@ -1,0 +1,129 @@
+/* Kept claims: a few finished files, each waiting in its directory to be an instance again.
+ *
+ * A slot is 0 empty, 1 full or 2 in the hands of one thread, and changes by
+ * compare-and-swap only.  A file is in a slot or in a lock object, never in both.
+ */
+#include <string.h>
+
+#include "semlock.h"
+
+static int
+slot_fits(const semlock_slot *slot, const semlock_lock *lock)
+{
+    return slot->directory_hash == lock->directory_hash &&
+           slot->directory_length == lock->directory_length &&
+           memcmp(slot->directory, lock->path, (size_t)lock->directory_length) == 0;
+}
+
+/* Take a kept claim for this lock's directory and mode; 0 if there is none. */
+int
+semlock_pool_take(semlock_pool *pool, const semlock_lock *lock, int32_t mode,
+                  semlock_file *file)
+{
+    for (int i = 0; i < SEMLOCK_POOL_SLOTS; i++) {
+        semlock_slot *slot = &pool->slots[i];
+
+        if (semlock_load32(&slot->state) != 1 ||
+            slot->directory_hash != lock->directory_hash ||
+            !semlock_swap_if32(&slot->state, 1, 2)) {
+            continue;
+        }
+        if (slot_fits(slot, lock) && slot->file.mode == mode) {
+            *file = slot->file;
+            semlock_store32(&slot->state, 0);
+            return 1;
+        }
+        semlock_store32(&slot->state, 1);
+    }
+    return 0;
+}
+
+/* Was a lock in this directory released before, not long ago?  Then the next one is kept. */
+int
+semlock_pool_wants(semlock_pool *pool, const semlock_lock *lock)
+{
+    uint64_t place;
+
+    if (pool->keep <= 0 ||
+        lock->directory_length >= (int32_t)sizeof pool->slots[0].directory) {
+        return 0;
+    }
+    for (int i = 0; i < SEMLOCK_SEEN; i++) {
+        if (pool->seen[i] == lock->directory_hash) {
+            return 1;
+        }
+    }
+    place = (uint64_t)semlock_add64(&pool->seen_count, 1) % SEMLOCK_SEEN;
+    pool->seen[place] = lock->directory_hash;
+    return 0;
+}
+
+static int
+put_into(semlock_pool *pool, semlock_slot *slot, const semlock_lock *lock,
+         const semlock_file *file)
+{
+    slot->file = *file;
+    slot->directory_length = lock->directory_length;
+    slot->directory_hash = lock->directory_hash;
+    memcpy(slot->directory, lock->path, (size_t)lock->directory_length);
+    slot->directory[lock->directory_length] = 0;
+    slot->used = (uint64_t)semlock_add64(&pool->count, 1);
+    semlock_store32(&slot->state, 1);
+    return 1;
+}
+
+/* Give a named, finished file to the pool; 0 if it has no room for it. */
+int
+semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file *file)
+{
+    semlock_slot *oldest = NULL;
+    int slots = pool->keep < SEMLOCK_POOL_SLOTS ? pool->keep : SEMLOCK_POOL_SLOTS;
+    int alike = 0;
+
+    for (int i = 0; i < slots; i++) {
+        semlock_slot *slot = &pool->slots[i];
+
+        if (semlock_load32(&slot->state) == 0) {
+            continue;
+        }
+        if (slot->directory_hash == lock->directory_hash) {
+            alike++;
+        }
+        else if (oldest == NULL || slot->used < oldest->used) {
+            oldest = slot;
+        }
+    }
+    if (alike >= SEMLOCK_KEPT_PER_DIRECTORY) {
+        return 0;
+    }
+    for (int i = 0; i < slots; i++) {
+        if (semlock_swap_if32(&pool->slots[i].state, 0, 2)) {
+            return put_into(pool, &pool->slots[i], lock, file);
+        }
+    }
+    if (oldest != NULL && semlock_swap_if32(&oldest->state, 1, 2)) {
+        semlock_file_dispose(&oldest->file, oldest->directory, oldest->directory_length);
+        return put_into(pool, oldest, lock, file);
+    }
+    return 0;
+}
+
+/* Give up the kept claims of one directory, or of all when it is NULL. */
+void
+semlock_pool_drain(semlock_pool *pool, const char *directory, int32_t length)
+{
+    for (int i = 0; i < SEMLOCK_POOL_SLOTS; i++) {
+        semlock_slot *slot = &pool->slots[i];
+
+        if (!semlock_swap_if32(&slot->state, 1, 2)) {
+            continue;
+        }
+        if (directory != NULL && (slot->directory_length != length ||
+                                  memcmp(slot->directory, directory, (size_t)length) != 0)) {
+            semlock_store32(&slot->state, 1);
+            continue;
+        }
+        semlock_file_dispose(&slot->file, slot->directory, slot->directory_length);
+        semlock_store32(&slot->state, 0);
+    }
+}

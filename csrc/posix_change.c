@@ -1,0 +1,317 @@
+/* POSIX: every change to a path that is not a creation.  There is one way to remove a file,
+ * told in semlock.h under REMOVING, and release, reclaim, clean and force all go through it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "semlock.h"
+
+static int
+has_no_guard(int outcome)
+{
+    return outcome < 0; /* ENOLCK, EOPNOTSUPP and the like: not something that waiting mends */
+}
+
+/* Open what is at the path, if it is this file. */
+static int
+open_exact(const char *path, const semlock_file *file, int *fd)
+{
+    struct stat seen;
+    int error;
+
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (*fd < 0) {
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? SEMLOCK_LOST : -errno;
+    }
+    if (fstat(*fd, &seen) != 0) {
+        error = errno;
+        close(*fd);
+        return -error;
+    }
+    if (seen.st_ino != (ino_t)file->ino || seen.st_dev != (dev_t)file->dev) {
+        close(*fd);
+        return SEMLOCK_LOST;
+    }
+    return SEMLOCK_OK;
+}
+
+/* A lock whose descriptor was given up knows its file again by the token in it, because the
+ * inode number may have passed to somebody else's file meanwhile. */
+static int
+carries_token(int fd, const semlock_lock *lock)
+{
+    char token[32];
+
+    return lock->token_at >= 0 && pread(fd, token, sizeof token, lock->token_at) == 32 &&
+           memcmp(token, lock->token, sizeof token) == 0;
+}
+
+/* A descriptor of the held instance, and whether it must be closed again. */
+static int
+own_descriptor(semlock_lock *lock, int *fd, int *opened)
+{
+    int outcome;
+
+    *fd = (int)lock->file.handle;
+    *opened = *fd < 0;
+    if (!*opened) {
+        return SEMLOCK_OK;
+    }
+    outcome = open_exact(lock->path, &lock->file, fd);
+    if (outcome == SEMLOCK_OK && !carries_token(*fd, lock)) {
+        close(*fd);
+        outcome = SEMLOCK_LOST;
+    }
+    return outcome;
+}
+
+/* Take the instance from the path, under the guard, and keep it for the next acquisition
+ * if that is worth it.  SEMLOCK_KEPT says that this directory has its first kept claim. */
+static int
+let_go(semlock_lock *lock, semlock_pool *pool)
+{
+    char name[SEMLOCK_PATH_ROOM];
+    semlock_file *file = &lock->file;
+    int first = 0;
+    int outcome;
+
+    if (file->handle >= 0 && file->local && file->whole && semlock_pool_wants(pool, lock)) {
+        if (file->named) {
+            outcome = semlock_unlink_exact(lock->path, file);
+        }
+        else {
+            semlock_private_path(name, lock->path, lock->directory_length, file);
+            /* The inode number makes the name ours; an older file there is debris. */
+            outcome =
+                rename(lock->path, name) == 0 ? 0 : semlock_unlink_exact(lock->path, file);
+            file->named = first = outcome == 0 && semlock_still_at(name, file) == 1;
+        }
+        if (outcome == 0 && file->named) {
+            semlock_unguard((int)file->handle);
+            if (semlock_pool_put(pool, lock, file)) {
+                semlock_file_reset(file);
+                return first ? SEMLOCK_KEPT : SEMLOCK_OK;
+            }
+        }
+        return outcome;
+    }
+    return semlock_unlink_exact(lock->path, file);
+}
+
+int
+semlock_release(semlock_lock *lock, semlock_pool *pool, int64_t thread)
+{
+    int64_t owner;
+    int fd, opened, outcome, guard;
+
+    outcome = semlock_object_end(lock, thread, &owner);
+    if (outcome != SEMLOCK_OK) {
+        return outcome;
+    }
+    outcome = own_descriptor(lock, &fd, &opened);
+    if (outcome == SEMLOCK_OK) {
+        guard = semlock_guard(fd);
+        if (has_no_guard(guard)) {
+            outcome =
+                semlock_remove_aside(lock->path, lock->directory_length, &lock->file, pool);
+        }
+        else if (guard == SEMLOCK_GUARDED) {
+            outcome = SEMLOCK_GUARDED;
+        }
+        else {
+            int still = semlock_still_at(lock->path, &lock->file);
+
+            outcome = still == 1 ? let_go(lock, pool) : (still == 0 ? SEMLOCK_LOST : still);
+            if (outcome < 0) {
+                semlock_unguard(fd);
+            }
+        }
+        if (opened) {
+            close(fd);
+        }
+    }
+    if (outcome < 0 || outcome == SEMLOCK_GUARDED) {
+        semlock_store64(&lock->owner, owner); /* it is still held, and can be let go again */
+        return outcome;
+    }
+    semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
+    semlock_object_freed(lock);
+    return outcome;
+}
+
+/* A descriptor for writing the held instance, whose own one was given up. */
+static int
+reopen_to_write(semlock_lock *lock, int *fd)
+{
+    *fd = open(lock->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (*fd < 0) {
+        return errno == ENOENT || errno == ELOOP ? SEMLOCK_LOST : -errno;
+    }
+    return SEMLOCK_OK;
+}
+
+static int
+refresh_held(semlock_lock *lock, const char *text, int32_t length)
+{
+    int fd = (int)lock->file.handle;
+    int opened = fd < 0;
+    int guard, still, outcome;
+
+    outcome = opened ? reopen_to_write(lock, &fd) : SEMLOCK_OK;
+    if (outcome != SEMLOCK_OK) {
+        return outcome;
+    }
+    guard = semlock_guard(fd);
+    if (guard == SEMLOCK_GUARDED) {
+        outcome = guard;
+    }
+    else {
+        still = semlock_still_at(lock->path, &lock->file);
+        if (still == 1 && opened && !carries_token(fd, lock)) {
+            still = 0;
+        }
+        outcome = still == 1 ? semlock_write_all(fd, text, length)
+                             : (still == 0 ? SEMLOCK_LOST : still);
+        semlock_unguard(fd);
+    }
+    if (opened) {
+        close(fd);
+    }
+    return outcome;
+}
+
+/* Write the same record again, with what changed in it: the new time, most of all. */
+int
+semlock_refresh(semlock_lock *lock, const char *text, int32_t length)
+{
+    int64_t owner;
+    int outcome = semlock_object_borrow(lock, &owner);
+
+    if (outcome == SEMLOCK_OK) {
+        outcome = length == lock->file.length ? refresh_held(lock, text, length) : -EINVAL;
+        semlock_object_return(lock, owner);
+    }
+    return outcome;
+}
+
+int
+semlock_check(semlock_lock *lock)
+{
+    int64_t owner;
+    int fd, opened;
+    int outcome = semlock_object_borrow(lock, &owner);
+
+    if (outcome != SEMLOCK_OK) {
+        return outcome;
+    }
+    if (lock->file.handle >= 0) {
+        outcome = semlock_still_at(lock->path, &lock->file);
+        outcome = outcome == 1 ? SEMLOCK_OK : (outcome == 0 ? SEMLOCK_LOST : outcome);
+    }
+    else {
+        outcome = own_descriptor(lock, &fd, &opened);
+        if (outcome == SEMLOCK_OK) {
+            close(fd);
+        }
+    }
+    semlock_object_return(lock, owner);
+    return outcome;
+}
+
+/* Leave the lock at its path for the process that its record names, and forget it here. */
+void
+semlock_detach(semlock_lock *lock)
+{
+    semlock_forget(lock);
+}
+
+/* The private name of a kept claim whose owner was killed while it held the lock. */
+static void
+remove_orphan_name(const char *path, int32_t directory_length, const semlock_file *file)
+{
+    char name[SEMLOCK_PATH_ROOM];
+
+    if (semlock_private_path(name, path, directory_length, file) == 0 &&
+        semlock_still_at(name, file) == 1) {
+        unlink(name);
+    }
+}
+
+/* Are the bytes still those that were judged?  They are looked at after the path. */
+static int
+compare(int fd, const semlock_view *judged, const char *bytes, int32_t flags)
+{
+    char small[1024];
+    char *now = small;
+    int32_t room = judged->length + 1;
+    int outcome, length;
+
+    if (room > (int32_t)sizeof small) {
+        now = malloc((size_t)room);
+        if (now == NULL) {
+            return -ENOMEM;
+        }
+    }
+    length = semlock_read_all(fd, now, room);
+    if (length < 0) {
+        outcome = length;
+    }
+    else if (length != judged->length || memcmp(now, bytes, (size_t)length) != 0) {
+        outcome = SEMLOCK_CHANGED;
+    }
+    else if (!(flags & SEMLOCK_DESPITE_WITNESS) && semlock_system_witness(fd) == 1) {
+        outcome = SEMLOCK_ALIVE;
+    }
+    else {
+        outcome = SEMLOCK_OK;
+    }
+    if (now != small) {
+        free(now);
+    }
+    return outcome;
+}
+
+/* Remove the instance that was judged, and no other. */
+int
+semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
+               const char *bytes, int32_t flags)
+{
+    semlock_file file;
+    int32_t directory_length = (int32_t)strlen(path);
+    int fd, guard, outcome, still;
+
+    while (directory_length > 1 && path[directory_length - 1] != '/') {
+        directory_length--;
+    }
+    semlock_file_reset(&file);
+    file.dev = judged->dev;
+    file.ino = judged->ino;
+    outcome = open_exact(path, &file, &fd);
+    if (outcome != SEMLOCK_OK) {
+        return outcome;
+    }
+    guard = semlock_guard(fd);
+    if (guard == SEMLOCK_GUARDED) {
+        close(fd);
+        return guard;
+    }
+    still = semlock_still_at(path, &file);
+    outcome =
+        still == 1 ? compare(fd, judged, bytes, flags) : (still == 0 ? SEMLOCK_LOST : still);
+    if (outcome == SEMLOCK_OK) {
+        outcome = has_no_guard(guard)
+                      ? semlock_remove_aside(path, directory_length, &file, pool)
+                      : semlock_unlink_exact(path, &file);
+    }
+    if (outcome == SEMLOCK_OK && judged->links > 1) {
+        remove_orphan_name(path, directory_length, &file);
+    }
+    close(fd);
+    return outcome;
+}

@@ -1,0 +1,246 @@
+/* POSIX: names, the guard, and the steps that several calls share. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "semlock.h"
+
+int64_t
+semlock_wall_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec;
+}
+
+int64_t
+semlock_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void
+semlock_yield(void)
+{
+    sched_yield();
+}
+
+/* `directory`/`name` with a final NUL into `room`, or -ENAMETOOLONG. */
+int
+semlock_join(char *room, const char *directory, int32_t length, const char *name)
+{
+    size_t tail = strlen(name);
+    size_t head = (size_t)length;
+
+    if (head + tail + 2 > SEMLOCK_PATH_ROOM) {
+        return -ENAMETOOLONG;
+    }
+    memcpy(room, directory, head);
+    if (head > 0 && room[head - 1] != '/') {
+        room[head++] = '/';
+    }
+    memcpy(room + head, name, tail + 1);
+    return 0;
+}
+
+/* Where a kept claim stays between acquisitions.  The inode number makes the name unique in
+ * its directory, and lets whoever finds the instance at P find this name too. */
+int
+semlock_private_path(char *room, const char *directory, int32_t length,
+                     const semlock_file *file)
+{
+    char name[48];
+
+    snprintf(name, sizeof name, ".semlock-%llx.kept", (unsigned long long)file->ino);
+    return semlock_join(room, directory, length, name);
+}
+
+int
+semlock_temporary_path(char *room, const char *directory, int32_t length, semlock_pool *pool)
+{
+    char token[33];
+    char name[64];
+
+    semlock_new_token(pool, token);
+    snprintf(name, sizeof name, ".semlock-%s.tmp", token);
+    return semlock_join(room, directory, length, name);
+}
+
+/* Take the guard: 0, SEMLOCK_GUARDED, or the error of a filesystem that has none.
+ *
+ * Cooperators hold it for microseconds, so giving up the processor a few times is enough
+ * to pass them.  Whoever holds it longer is a stopped process or a user of flock(1), and
+ * the caller in Python decides how long to wait for those. */
+int
+semlock_guard(int fd)
+{
+    for (int tries = 0;; tries++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            return 0;
+        }
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+            return -errno;
+        }
+        if (tries == SEMLOCK_GUARD_TRIES) {
+            return SEMLOCK_GUARDED;
+        }
+        sched_yield();
+    }
+}
+
+void
+semlock_unguard(int fd)
+{
+    flock(fd, LOCK_UN);
+}
+
+/* Does the path name this very file?  1, 0, or an error that leaves it open. */
+int
+semlock_still_at(const char *path, const semlock_file *file)
+{
+    struct stat seen;
+
+    if (lstat(path, &seen) != 0) {
+        return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+    }
+    return seen.st_ino == (ino_t)file->ino && seen.st_dev == (dev_t)file->dev;
+}
+
+int
+semlock_write_all(int fd, const char *bytes, int32_t length)
+{
+    int32_t done = 0;
+
+    while (done < length) {
+        ssize_t n = pwrite(fd, bytes + done, (size_t)(length - done), done);
+
+        if (n < 0) {
+            return -errno;
+        }
+        if (n == 0) {
+            return -ENOSPC;
+        }
+        done += (int32_t)n;
+    }
+    return 0;
+}
+
+/* Up to `capacity` bytes from the beginning: how many there were, or an error. */
+int
+semlock_read_all(int fd, char *bytes, int32_t capacity)
+{
+    int32_t done = 0;
+
+    while (done < capacity) {
+        ssize_t n = pread(fd, bytes + done, (size_t)(capacity - done), done);
+
+        if (n < 0) {
+            return -errno;
+        }
+        if (n == 0) {
+            break;
+        }
+        done += (int32_t)n;
+    }
+    return done;
+}
+
+/* Unlink a path that was just seen, under the guard, to name this file.
+ * 0, SEMLOCK_LOST if it was gone by then, or the error if it is still there. */
+int
+semlock_unlink_exact(const char *path, const semlock_file *file)
+{
+    int error;
+
+    if (unlink(path) == 0) {
+        return 0;
+    }
+    error = errno;
+    if (semlock_still_at(path, file) == 0) {
+        /* Over a network the first answer can be lost and the second be ENOENT. */
+        return error == ENOENT ? SEMLOCK_LOST : 0;
+    }
+    return -error;
+}
+
+/* Remove this file from the path on a filesystem that has no guard: move the path to a
+ * random name, look what was moved, and put it back if it was somebody else's.  While it
+ * is aside the path looks free, which is the lesser guarantee of this way. */
+int
+semlock_remove_aside(const char *path, int32_t directory_length, const semlock_file *file,
+                     semlock_pool *pool)
+{
+    char aside[SEMLOCK_PATH_ROOM];
+    int still = semlock_still_at(path, file);
+    int error;
+
+    if (still <= 0) {
+        return still == 0 ? SEMLOCK_LOST : still;
+    }
+    error = semlock_temporary_path(aside, path, directory_length, pool);
+    if (error != 0) {
+        return error;
+    }
+    if (rename(path, aside) != 0) {
+        return errno == ENOENT ? SEMLOCK_LOST : -errno;
+    }
+    still = semlock_still_at(aside, file);
+    if (still == 1) {
+        return unlink(aside) == 0 || errno == ENOENT ? 0 : -errno;
+    }
+    if (link(aside, path) == 0) {
+        unlink(aside);
+    }
+    return SEMLOCK_LOST;
+}
+
+/* Give up a file that is nowhere but under its private name, or has no name at all. */
+void
+semlock_file_dispose(semlock_file *file, const char *directory, int32_t length)
+{
+    char name[SEMLOCK_PATH_ROOM];
+
+    if (file->named && semlock_private_path(name, directory, length, file) == 0 &&
+        semlock_still_at(name, file) == 1) {
+        unlink(name);
+    }
+    if (file->handle >= 0) {
+        close((int)file->handle);
+    }
+    semlock_file_reset(file);
+}
+
+/* After fork the child owns nothing.  Closing its copies drops no lock of the parent. */
+void
+semlock_forget(semlock_lock *lock)
+{
+    if (lock->file.handle >= 0) {
+        close((int)lock->file.handle);
+    }
+    semlock_object_freed(lock);
+}
+
+void
+semlock_pool_forget(semlock_pool *pool)
+{
+    for (int i = 0; i < SEMLOCK_POOL_SLOTS; i++) {
+        semlock_slot *slot = &pool->slots[i];
+
+        if (slot->state != 0 && slot->file.handle >= 0) {
+            close((int)slot->file.handle);
+        }
+        memset(slot, 0, sizeof *slot);
+    }
+    memset(pool->seen, 0, sizeof pool->seen);
+}

@@ -1,0 +1,116 @@
+/* POSIX: a look at a path that follows no link, opens no device, waits for no pipe and reads
+ * no more than the largest record. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "semlock.h"
+
+#if defined(__APPLE__)
+#define CTIME(s) ((s)->st_ctimespec)
+#define MTIME(s) ((s)->st_mtimespec)
+#else
+#define CTIME(s) ((s)->st_ctim)
+#define MTIME(s) ((s)->st_mtim)
+#endif
+
+static int64_t
+nanoseconds(struct timespec t)
+{
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void
+describe(const struct stat *seen, semlock_view *view)
+{
+    memset(view, 0, sizeof *view);
+    view->kind = S_ISREG(seen->st_mode)   ? SEMLOCK_REGULAR
+                 : S_ISLNK(seen->st_mode) ? SEMLOCK_SYMLINK
+                 : S_ISDIR(seen->st_mode) ? SEMLOCK_DIRECTORY
+                                          : SEMLOCK_OTHER;
+    view->mode = (int32_t)(seen->st_mode & 07777);
+    view->dev = (uint64_t)seen->st_dev;
+    view->ino = (uint64_t)seen->st_ino;
+    view->size = (int64_t)seen->st_size;
+    view->ctime_ns = nanoseconds(CTIME(seen));
+    view->mtime_ns = nanoseconds(MTIME(seen));
+    view->uid = (int64_t)seen->st_uid;
+    view->links = (int32_t)seen->st_nlink;
+    view->witness = -1;
+    view->unfinished = (seen->st_mode & SEMLOCK_UNFINISHED_MODE) != 0;
+}
+
+/* Read the record as it was while it was at the path: what is read twice the same, with the
+ * path naming this inode in between, was not being written for its next use. */
+static int
+read_stable(int fd, const char *path, semlock_view *view, char *bytes, int32_t capacity)
+{
+    semlock_file file = {.dev = view->dev, .ino = view->ino};
+    char *again = malloc((size_t)capacity);
+    int outcome = -ENOMEM;
+    int length = 0;
+
+    if (again != NULL) {
+        outcome = length = semlock_read_all(fd, bytes, capacity);
+    }
+    if (outcome >= 0) {
+        outcome = semlock_still_at(path, &file);
+        if (outcome == 1) {
+            outcome = semlock_read_all(fd, again, capacity);
+            if (outcome >= 0) {
+                outcome = outcome == length && memcmp(bytes, again, (size_t)length) == 0
+                              ? SEMLOCK_OK
+                              : SEMLOCK_CHANGED;
+            }
+        }
+        else if (outcome == 0) {
+            outcome = SEMLOCK_CHANGED;
+        }
+    }
+    free(again);
+    view->length = length < 0 ? 0 : length;
+    return outcome;
+}
+
+/* SEMLOCK_OK with view and bytes; SEMLOCK_FREE if nothing is there; SEMLOCK_CHANGED if it
+ * changed hands during the look, so that the caller looks again; or an error, of which
+ * -EACCES and -EFBIG still come with a view. */
+int
+semlock_inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity)
+{
+    struct stat named, opened;
+    int fd, outcome;
+
+    if (lstat(path, &named) != 0) {
+        return errno == ENOENT || errno == ENOTDIR ? SEMLOCK_FREE : -errno;
+    }
+    describe(&named, view);
+    if (view->kind != SEMLOCK_REGULAR) {
+        return SEMLOCK_OK;
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        return errno == ENOENT || errno == ELOOP ? SEMLOCK_CHANGED : -errno;
+    }
+    if (fstat(fd, &opened) != 0) {
+        outcome = -errno;
+    }
+    else if (opened.st_ino != named.st_ino || opened.st_dev != named.st_dev) {
+        outcome = SEMLOCK_CHANGED;
+    }
+    else if (opened.st_size > capacity) {
+        outcome = -EFBIG;
+    }
+    else {
+        describe(&opened, view);
+        outcome = read_stable(fd, path, view, bytes, capacity);
+        view->local = semlock_system_local(fd);
+        view->witness = semlock_system_witness(fd);
+    }
+    close(fd);
+    return outcome;
+}

@@ -1,0 +1,161 @@
+/* The calls and types of the core, read by the C compiler and by cffi alike.
+ *
+ * What each call does on disk, and why, is told in semlock.h.  Every call
+ * returns one of the outcomes below, or a negative native code (-errno, or
+ * -GetLastError() on Windows).  No call sleeps, and none keeps state outside
+ * the structures that its caller owns.
+ */
+
+/* Outcomes. */
+#define SEMLOCK_OK 0      /* it is done */
+#define SEMLOCK_HELD 1    /* a file exists at the path */
+#define SEMLOCK_LOOK 2    /* the same, and it is time to judge its holder */
+#define SEMLOCK_MINE 3    /* the calling thread holds this very object */
+#define SEMLOCK_FREE 4    /* there is nothing at the path, or nothing is held */
+#define SEMLOCK_LOST 5    /* another file, or none, is where ours was */
+#define SEMLOCK_CHANGED 6 /* not the instance, or not the bytes, that were judged */
+#define SEMLOCK_GUARDED 7 /* somebody else has the guard */
+#define SEMLOCK_ALIVE 8   /* the holder's witness is taken */
+#define SEMLOCK_NESTED 9  /* a nested acquisition began or ended; still held */
+#define SEMLOCK_KEPT 10   /* done, and the directory has a kept claim now */
+
+/* What stands at a path. */
+#define SEMLOCK_REGULAR 0
+#define SEMLOCK_SYMLINK 1
+#define SEMLOCK_DIRECTORY 2
+#define SEMLOCK_OTHER 3
+
+/* What became of a process. */
+#define SEMLOCK_RUNS 20     /* it exists and began when the record says */
+#define SEMLOCK_EXISTS 21   /* the number exists; when it began can't be told */
+#define SEMLOCK_GONE 22     /* no process has this number */
+#define SEMLOCK_RECYCLED 23 /* another process has this number now */
+#define SEMLOCK_ZOMBIE 24   /* it has ended and waits to be reaped */
+
+/* How much must be on the disk before a lock is visible. */
+#define SEMLOCK_SYNC_NONE 0
+#define SEMLOCK_SYNC_DATA 1
+#define SEMLOCK_SYNC_FULL 2
+
+/* What semlock_remove() may overrule. */
+#define SEMLOCK_DESPITE_WITNESS 1
+
+#define SEMLOCK_RECORD_LIMIT 65536 /* bytes of the largest record */
+#define SEMLOCK_POOL_SLOTS 16      /* kept claims in a process, at most */
+#define SEMLOCK_SEEN 32            /* directories of which a release is remembered */
+
+/* A file that this process made: the inode that becomes an instance. */
+typedef struct {
+    int64_t handle; /* descriptor or HANDLE, -1 when closed */
+    uint64_t dev;
+    uint64_t ino;
+    uint64_t ino_high;
+    int32_t length; /* bytes in it */
+    int32_t mode;
+    int32_t local;   /* it is on a filesystem of the known local kinds */
+    int32_t witness; /* the witness is taken */
+    int32_t named;   /* it has its private name */
+    int32_t whole;   /* it came to its path by a link, so it can do so again */
+} semlock_file;
+
+/* What an acquisition shall write.  Offsets are -1 where the format has no such place. */
+typedef struct {
+    const char *text;
+    int32_t length;
+    int32_t stamp_at;   /* ten decimal digits: seconds since 1970, set when the lock is won */
+    int32_t token_at;   /* 32 hexadecimal digits, new each time */
+    int32_t witness_at; /* four letters: kept, left or none */
+    int32_t mode;
+    int32_t durability;
+    int32_t in_place; /* create at the path and write there, as foreigners do */
+    int32_t detached; /* the lock will outlive this process: take no witness */
+} semlock_record;
+
+/* One lock object.  It owns its file while it holds, and only then. */
+typedef struct {
+    const char *path;             /* absolute; must stay valid as long as the object */
+    const semlock_record *record; /* what to write; may change while nobody tries */
+    int32_t path_length;
+    int32_t directory_length; /* without the separator, except for the root */
+    uint64_t directory_hash;
+    int64_t owner;    /* the thread that holds or tries, 0 when free */
+    int64_t look_at;  /* monotonic nanoseconds before which nobody need judge */
+    uint64_t serial;  /* how often the object has won */
+    uint64_t endings; /* how often it was let go, nested ends included */
+    int64_t stamp;    /* seconds since 1970 of the last win or refresh */
+    int32_t held;
+    int32_t depth;
+    int32_t reentrant;
+    int32_t expect_held; /* the last try failed: look before leaping */
+    int32_t stamp_at;
+    int32_t token_at;
+    semlock_file file;
+    char token[36];
+} semlock_lock;
+
+/* One kept claim, waiting to be used again. */
+typedef struct {
+    int32_t state; /* 0 empty, 1 full, 2 in somebody's hands */
+    int32_t directory_length;
+    uint64_t directory_hash;
+    uint64_t used; /* for choosing the one that has waited longest */
+    semlock_file file;
+    char directory[512];
+} semlock_slot;
+
+/* What the locks of a process share: kept claims, token source, what the kernel can do. */
+typedef struct {
+    uint64_t seed[2];
+    uint64_t count;
+    int32_t no_link_by_fd; /* linkat(AT_EMPTY_PATH) was refused once */
+    int32_t keep;          /* how many claims may be kept, 0 for none */
+    uint64_t seen_count;
+    uint64_t seen[32];
+    semlock_slot slots[16];
+} semlock_pool;
+
+/* What a look at a path found. */
+typedef struct {
+    int32_t kind;
+    int32_t mode;
+    uint64_t dev;
+    uint64_t ino;
+    uint64_t ino_high;
+    int64_t size;
+    int64_t ctime_ns;
+    int64_t mtime_ns;
+    int64_t uid;
+    int32_t links;
+    int32_t witness;    /* 1 taken, 0 free, -1 nobody can tell here */
+    int32_t local;      /* this reader sees a filesystem of the known local kinds */
+    int32_t unfinished; /* an in-place creator has not finished it */
+    int32_t length;     /* bytes read */
+} semlock_view;
+
+/* Who a process is, beyond its number. */
+typedef struct {
+    int64_t pid;
+    int64_t start; /* in the system's own unit, 0 when it can't be told */
+    uint64_t pidns;
+    uint64_t timens;
+    char boot[64];
+} semlock_process;
+
+void semlock_set_path(semlock_lock *lock, const char *path, int32_t length);
+int semlock_try(semlock_lock *lock, semlock_pool *pool, int64_t thread);
+void semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
+                      semlock_pool *pool, int64_t thread);
+int semlock_release(semlock_lock *lock, semlock_pool *pool, int64_t thread);
+int semlock_refresh(semlock_lock *lock, const char *text, int32_t length);
+int semlock_check(semlock_lock *lock);
+void semlock_detach(semlock_lock *lock);
+void semlock_forget(semlock_lock *lock);
+void semlock_pool_forget(semlock_pool *pool);
+void semlock_pool_drain(semlock_pool *pool, const char *directory, int32_t length);
+int semlock_inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity);
+int semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
+                   const char *bytes, int32_t flags);
+int semlock_identify(semlock_process *process);
+int semlock_start_time(int64_t pid, int64_t *start);
+int semlock_probe(int64_t pid, int64_t start);
+int64_t semlock_now_ns(void);

@@ -1,0 +1,85 @@
+"""File locks that no kill can wedge.
+
+::
+
+    import semlock
+
+    with semlock.Lock("build.lock", tag="nightly build", timeout=60):
+        ...
+
+What you may rely on
+    A lock is held exactly while a file exists at its path.  Programs in any language that
+    create it with ``O_CREAT|O_EXCL`` and remove it when done take part.
+
+    Among programs that use this package: at most one holder, whatever is killed, paused or
+    retried; a holder that dies is found out by proof (the kernel drops its lock, or its
+    process is gone) and its lock taken over at once, by one of those who want it; a holder
+    that lives is never robbed; nobody reads half a record; what is removed is exactly what
+    was judged; a holder whose file was removed by force learns it from ``check()``,
+    ``refresh()`` or ``release()``.
+
+    Ctrl-C at any point of ``acquire`` or ``release`` leaves the lock either held, with the
+    object saying so, or not held, with nothing left behind.
+
+Where it ends
+    Locks are advisory: they bind those who ask.  A foreign program that removes a lock file
+    by name in the very moment (two system calls) in which a dead holder's lock is removed can
+    lose a lock that it created in that moment.
+
+    Proof of death needs a record that this package wrote, and a filesystem that is local to
+    both sides or a holder on the same machine and in the same container.  Everything else is
+    unknown, and unknown counts as held: ``remove(path, force=True)`` is for people who know.
+
+    On a network filesystem the kernel's lock is not used, and creating is as safe as the
+    server makes ``link`` and ``O_EXCL``.
+
+    After ``fork`` the child holds nothing.  A thread that would wait for itself gets an error.
+
+The protocol is told in ``csrc/semlock.h``.
+"""
+
+from __future__ import annotations
+
+from semlock._errors import (
+    LockDeadlockError,
+    LockHeldError,
+    LockLostError,
+    LockLostWarning,
+    LockPathError,
+    LockRecordError,
+    LockTimeoutError,
+    NotHeldError,
+    SemlockError,
+)
+from semlock._lock import Lock, try_acquire_many
+from semlock._policy import proof_of_death
+from semlock._records import LockInfo
+from semlock._status import LockStatus, Removed, clean, remove, status
+
+__all__ = [
+    "Lock",
+    "LockDeadlockError",
+    "LockHeldError",
+    "LockInfo",
+    "LockLostError",
+    "LockLostWarning",
+    "LockPathError",
+    "LockRecordError",
+    "LockStatus",
+    "LockTimeoutError",
+    "NotHeldError",
+    "Removed",
+    "SemlockError",
+    "clean",
+    "proof_of_death",
+    "remove",
+    "status",
+    "try_acquire_many",
+]
+
+__version__ = "0.1.0"
+
+# Names as users write them, in tracebacks and in pickles.
+for _name in __all__:
+    globals()[_name].__module__ = __name__
+del _name

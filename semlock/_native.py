@@ -1,0 +1,245 @@
+"""The one module that calls C: names for its calls and outcomes, and native errors as OSError.
+
+What the calls do on disk is told in ``csrc/semlock.h``.  The structures of the core live
+in cffi objects that Python owns; a call that wins a lock writes so into the structure that
+the lock object already had, so that no exception between two bytecodes can lose it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import TYPE_CHECKING
+
+try:
+    from semlock._core import ffi, lib
+except ImportError as error:  # pragma: no cover - only in a broken installation
+    raise ImportError(
+        "semlock's compiled core is missing. A source checkout has none until it is installed "
+        "(pip install .), and then run Python from outside of the checkout; otherwise "
+        "reinstall semlock."
+    ) from error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
+OK: int = lib.SEMLOCK_OK
+HELD: int = lib.SEMLOCK_HELD
+LOOK: int = lib.SEMLOCK_LOOK
+MINE: int = lib.SEMLOCK_MINE
+FREE: int = lib.SEMLOCK_FREE
+LOST: int = lib.SEMLOCK_LOST
+CHANGED: int = lib.SEMLOCK_CHANGED
+GUARDED: int = lib.SEMLOCK_GUARDED
+ALIVE: int = lib.SEMLOCK_ALIVE
+NESTED: int = lib.SEMLOCK_NESTED
+KEPT: int = lib.SEMLOCK_KEPT
+
+REGULAR: int = lib.SEMLOCK_REGULAR
+SYMLINK: int = lib.SEMLOCK_SYMLINK
+DIRECTORY: int = lib.SEMLOCK_DIRECTORY
+
+RUNS: int = lib.SEMLOCK_RUNS
+EXISTS: int = lib.SEMLOCK_EXISTS
+GONE: int = lib.SEMLOCK_GONE
+RECYCLED: int = lib.SEMLOCK_RECYCLED
+ZOMBIE: int = lib.SEMLOCK_ZOMBIE
+
+RECORD_LIMIT: int = lib.SEMLOCK_RECORD_LIMIT
+DURABILITY = {
+    "none": lib.SEMLOCK_SYNC_NONE,
+    "data": lib.SEMLOCK_SYNC_DATA,
+    "full": lib.SEMLOCK_SYNC_FULL,
+}
+
+# The two calls of the hot path, and what they share in this process.
+try_lock = lib.semlock_try
+release_lock = lib.semlock_release
+now_ns = lib.semlock_now_ns
+POOL: Any = ffi.new("semlock_pool *")
+
+refresh_lock = lib.semlock_refresh
+check_lock = lib.semlock_check
+detach_lock = lib.semlock_detach
+forget_lock = lib.semlock_forget
+start_lock_path = lib.semlock_set_path
+probe = lib.semlock_probe
+
+_new_bytes = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+def new_lock() -> Any:
+    """Make the structure that one lock object owns."""
+    return ffi.new("semlock_lock *")
+
+
+def address(data: bytes) -> Any:
+    """Give C the address of a bytes object, which the result keeps alive."""
+    return ffi.from_buffer(data)
+
+
+def seed_pool() -> None:
+    """Start the source of tokens anew: at import, and in a forked child."""
+    ffi.buffer(POOL.seed)[:] = os.urandom(16)
+    POOL.count = 0
+    POOL.keep = lib.SEMLOCK_POOL_SLOTS
+
+
+def forget_pool() -> None:
+    """Close this process's copies of the parent's kept claims, after a fork."""
+    lib.semlock_pool_forget(POOL)
+
+
+def drain_pool(directory: str | None = None) -> None:
+    """Remove the kept claims of a directory, or all."""
+    if directory is None:
+        lib.semlock_pool_drain(POOL, ffi.NULL, 0)
+    else:
+        encoded = os.fsencode(directory)
+        lib.semlock_pool_drain(POOL, encoded, len(encoded))
+
+
+class Record:
+    """What acquisitions shall write, kept in C's form; see ``semlock_record``."""
+
+    __slots__ = ("_text", "cdata", "stamp_at", "text", "token_at", "witness_at")
+
+    def __init__(
+        self,
+        text: bytes,
+        *,
+        stamp_at: int,
+        token_at: int,
+        witness_at: int,
+        mode: int,
+        durability: int,
+        in_place: bool = False,
+        detached: bool = False,
+    ) -> None:
+        self.text = text
+        self.stamp_at = stamp_at
+        self.token_at = token_at
+        self.witness_at = witness_at
+        self._text = ffi.from_buffer(text)
+        record = ffi.new("semlock_record *")
+        record.text = self._text
+        record.length = len(text)
+        record.stamp_at = stamp_at
+        record.token_at = token_at
+        record.witness_at = witness_at
+        record.mode = mode
+        record.durability = durability
+        record.in_place = in_place
+        record.detached = detached
+        self.cdata = record
+
+
+def token_of(lock: Any) -> bytes:
+    """Read the token of the lock's last win."""
+    token: bytes = ffi.buffer(lock.token, 32)[:]
+    return token
+
+
+class Batch:
+    """The outcomes of many tries in one call, which exist before the call begins."""
+
+    __slots__ = ("_errors", "_locks", "_outcomes", "count")
+
+    def __init__(self, locks: Sequence[Any]) -> None:
+        self.count = len(locks)
+        self._locks = ffi.new("semlock_lock *[]", locks)
+        self._errors = ffi.new("int32_t[]", self.count)
+        self._outcomes = ffi.new("char[]", bytes((HELD,)) * self.count)
+
+    def run(self, thread: int) -> None:
+        """Try them all, without the GIL."""
+        lib.semlock_try_many(
+            self._locks, self._outcomes, self._errors, self.count, POOL, thread
+        )
+
+    @property
+    def outcomes(self) -> bytes:
+        """List the outcomes; 255 stands for an error."""
+        found: bytes = ffi.buffer(self._outcomes, self.count)[:]
+        return found
+
+    def error(self, index: int) -> int:
+        """Give the native error of one try."""
+        code: int = self._errors[index]
+        return code
+
+
+class Look:
+    """One look at a path: C's view of what is there, and the bytes of it."""
+
+    __slots__ = ("content", "error", "view")
+
+    def __init__(self, view: Any, content: bytes, error: int) -> None:
+        self.view = view
+        self.content = content
+        self.error = error
+
+
+def look(path: bytes) -> Look | None:
+    """Look at a path; ``None`` if nothing is there.  An unreadable file comes with its error."""
+    view = ffi.new("semlock_view *")
+    room = 4096
+    while True:
+        data = _new_bytes("char[]", room)
+        # A path that changes hands at every look is busy, which is not an error: after some
+        # tries the last look will do, for whoever acts on it compares again under the guard.
+        for _ in range(100):
+            outcome = lib.semlock_inspect(path, view, data, room)
+            if outcome != CHANGED:
+                break
+        if outcome == FREE:
+            return None
+        if outcome in (-errno.EFBIG, -223) and room < RECORD_LIMIT:
+            room = RECORD_LIMIT
+            continue
+        if outcome < 0:
+            if view.ino == 0:
+                raise_os_error(outcome, path)
+            return Look(view, b"", outcome)
+        return Look(view, ffi.buffer(data, view.length)[:], 0)
+
+
+def remove(path: bytes, seen: Look, *, despite_witness: bool) -> int:
+    """Remove the instance that was looked at, and no other."""
+    flags = lib.SEMLOCK_DESPITE_WITNESS if despite_witness else 0
+    outcome: int = lib.semlock_remove(path, POOL, seen.view, seen.content, flags)
+    return outcome
+
+
+def identify() -> tuple[int, int, int, int, str]:
+    """Say who this process is: pid, start, PID namespace, time namespace, boot."""
+    process = ffi.new("semlock_process *")
+    lib.semlock_identify(process)
+    boot = ffi.string(process.boot).decode("ascii", "replace")
+    return process.pid, process.start, process.pidns, process.timens, boot
+
+
+def start_time(pid: int) -> int:
+    """Say when a process of this machine began, in the system's unit; 0 if it can't be told."""
+    start = ffi.new("int64_t *")
+    if lib.semlock_start_time(pid, start) != 0:
+        return 0
+    return int(start[0])
+
+
+def os_error(code: int, path: bytes | str) -> OSError:
+    """Turn a negative native code into the OSError that Python itself would raise."""
+    name = os.fsdecode(path)
+    if sys.platform == "win32":
+        return OSError(None, os.strerror(errno.EIO), name, -code)
+    return OSError(-code, os.strerror(-code), name)
+
+
+def raise_os_error(code: int, path: bytes | str) -> NoReturn:
+    """Raise a negative native code as OSError, with the file's name."""
+    raise os_error(code, path)
+
+
+seed_pool()

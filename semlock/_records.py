@@ -1,0 +1,207 @@
+"""Record formats: the bytes in a lock file, and what they say.
+
+The format here is sema's text, ``key=value`` lines, with keys that other programs ignore.
+A format knows bytes only; whether a holder lives is judged in ``_identity``, and when a lock
+may be broken in ``_policy``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from semlock._errors import LockRecordError
+from semlock._native import RECORD_LIMIT, Record
+
+if TYPE_CHECKING:
+    from semlock._identity import Process
+
+_TOKEN_ROOM = b"0" * 32
+_STAMP_ROOM = b"0" * 10
+_WITNESS_ROOM = b"none"
+
+PID_LIMIT = 2**32 - 1  # what every reader of the format can hold
+_INTEGER_DIGITS = 20
+
+# Control characters would forge lines of the record or take over the reader's terminal.
+_CONTROLS = {code: " " for code in (*range(32), 127)}
+
+
+class LockInfo:
+    """What a record says of its holder.  Fields that it does not have are ``None``.
+
+    ``pid``, ``timestamp`` (seconds since 1970 when it was won or refreshed) and ``tag`` are
+    everybody's; ``host``, ``start``, ``boot``, ``pidns``, ``timens``, ``token`` and
+    ``witness`` are written by semlock.
+    """
+
+    __slots__ = (
+        "boot",
+        "host",
+        "pid",
+        "pidns",
+        "start",
+        "tag",
+        "timens",
+        "timestamp",
+        "token",
+        "witness",
+    )
+
+    pid: int
+    timestamp: int
+    tag: str | None
+    host: str | None
+    start: int | None
+    boot: str | None
+    pidns: int | None
+    timens: int | None
+    token: str | None
+    witness: str | None
+
+    def __init__(
+        self,
+        *,
+        pid: int,
+        timestamp: int,
+        tag: str | None = None,
+        host: str | None = None,
+        start: int | None = None,
+        boot: str | None = None,
+        pidns: int | None = None,
+        timens: int | None = None,
+        token: str | None = None,
+        witness: str | None = None,
+    ) -> None:
+        self.pid = pid
+        self.timestamp = timestamp
+        self.tag = tag
+        self.host = host
+        self.start = start
+        self.boot = boot
+        self.pidns = pidns
+        self.timens = timens
+        self.token = token
+        self.witness = witness
+
+    def as_dict(self) -> dict[str, int | str | None]:
+        """Give the fields by name, those that are ``None`` too."""
+        return {name: getattr(self, name) for name in _FIELD_ORDER}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LockInfo):
+            return NotImplemented
+        return self.as_dict() == other.as_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.pid, self.timestamp, self.token))
+
+    def __repr__(self) -> str:
+        shown = (f"{k}={v!r}" for k, v in self.as_dict().items() if v is not None)
+        return f"LockInfo({', '.join(shown)})"
+
+
+_FIELD_ORDER = (
+    "pid", "timestamp", "tag", "host", "start", "boot", "pidns", "timens", "token", "witness",
+)  # fmt: skip
+
+
+def clean_tag(tag: str) -> str:
+    """Replace what a record can't hold in one line; refuse what UTF-8 can't encode."""
+    if not isinstance(tag, str):
+        raise TypeError(f"a tag is text, not {type(tag).__name__}")
+    return tag.translate(_CONTROLS)
+
+
+def encode_text(
+    process: Process,
+    tag: str | None,
+    *,
+    mode: int,
+    durability: int,
+    in_place: bool = False,
+    detached: bool = False,
+) -> Record:
+    """Lay out the record of a lock of this process, with room for what each win fills in."""
+    lines = [b"pid=%d\n" % process.pid, b"timestamp=", _STAMP_ROOM, b"\n"]
+    stamp_at = len(lines[0]) + len(lines[1])
+    if tag is not None:
+        try:
+            lines.append(b"tag=%s\n" % clean_tag(tag).encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise LockRecordError(f"the tag can't be written as UTF-8: {error}") from error
+    if process.host:
+        lines.append(b"host=%s\n" % clean_tag(process.host).encode("utf-8", "replace"))
+    if process.start:
+        lines.append(b"start=%d\n" % process.start)
+    if process.boot:
+        lines.append(b"boot=%s\n" % process.boot.encode("ascii", "replace"))
+    if process.pidns:
+        lines.append(b"pidns=%d\n" % process.pidns)
+    if process.timens:
+        lines.append(b"timens=%d\n" % process.timens)
+    lines.append(b"token=")
+    token_at = sum(map(len, lines))
+    lines += [_TOKEN_ROOM, b"\nwitness="]
+    witness_at = sum(map(len, lines))
+    lines += [_WITNESS_ROOM, b"\n"]
+    text = b"".join(lines)
+    if len(text) > RECORD_LIMIT:
+        raise LockRecordError(
+            f"the record would have {len(text)} bytes, more than the {RECORD_LIMIT} that a "
+            "lock file may have: use a shorter tag"
+        )
+    return Record(
+        text,
+        stamp_at=stamp_at,
+        token_at=token_at,
+        witness_at=witness_at,
+        mode=mode,
+        durability=durability,
+        in_place=in_place,
+        detached=detached,
+    )
+
+
+def _integer(text: str | None, limit: int) -> int | None:
+    """Read plain ASCII digits, as the other implementations do; anything else is no number."""
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > _INTEGER_DIGITS:
+        return None
+    value = int(text)
+    return value if value <= limit else None
+
+
+def decode_text(content: bytes) -> LockInfo:
+    """Read a text record; ``LockRecordError`` if it lacks what every record must have.
+
+    Unknown keys, empty lines and lines without ``=`` are passed over; of a key that comes
+    twice the last counts.  Keys and values are taken as they stand, untrimmed.
+    """
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise LockRecordError(f"the record is not UTF-8: {error}") from None
+    fields: dict[str, str] = {}
+    for line in text.split("\n"):
+        key, equals, value = line.removesuffix("\r").partition("=")
+        if equals:
+            fields[key] = value
+    pid = _integer(fields.get("pid"), PID_LIMIT)
+    if pid is None or pid < 1:
+        raise LockRecordError(f"the record has no usable pid: {fields.get('pid')!r:.60}")
+    timestamp = _integer(fields.get("timestamp"), 2**64 - 1)
+    if timestamp is None:
+        raise LockRecordError(
+            f"the record has no usable timestamp: {fields.get('timestamp')!r:.60}"
+        )
+    return LockInfo(
+        pid=pid,
+        timestamp=timestamp,
+        tag=fields.get("tag"),
+        host=fields.get("host"),
+        start=_integer(fields.get("start"), 2**63 - 1),
+        boot=fields.get("boot"),
+        pidns=_integer(fields.get("pidns"), 2**64 - 1),
+        timens=_integer(fields.get("timens"), 2**64 - 1),
+        token=fields.get("token"),
+        witness=fields.get("witness"),
+    )

@@ -1,0 +1,360 @@
+"""Looking at locks, and removing exactly what was looked at."""
+
+from __future__ import annotations
+
+import errno
+import os
+from time import sleep, time
+from typing import TYPE_CHECKING
+
+from semlock import _native
+from semlock._errors import LockHeldError, LockPathError, LockRecordError, LockTimeoutError
+from semlock._identity import UNKNOWN, judge
+from semlock._policy import GRACE, proof_of_death, reason_to_remove
+from semlock._records import decode_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Literal, TypeAlias
+
+    from semlock._identity import Verdict
+    from semlock._policy import Policy
+    from semlock._records import LockInfo
+
+    StrPath: TypeAlias = str | os.PathLike[str]
+    State: TypeAlias = Literal["free", "held", "stale", "unreadable"]
+
+# How long to wait for somebody who sits on the guard, which others hold for microseconds.
+GUARD_PATIENCE = 5.0
+_GUARD_PAUSE = 0.001
+
+_KEPT_PREFIX = ".semlock-"
+_KEPT_SUFFIXES = (".kept", ".tmp")
+
+
+def absolute(path: StrPath) -> str:
+    """Make a lock's path absolute and refuse what can't be one."""
+    text = os.fspath(path)
+    if isinstance(text, bytes):
+        text = os.fsdecode(text)
+    if not isinstance(text, str):
+        raise TypeError(f"a lock's path is a str or os.PathLike, not {type(path).__name__}")
+    if not text:
+        raise LockPathError("a lock's path can't be empty", path=text, code=errno.ENOENT)
+    if "\0" in text:
+        raise LockPathError(
+            f"a lock's path can't contain NUL: {text!r}", path=text, code=errno.EINVAL
+        )
+    if text[-1] in ("/", os.sep):
+        raise LockPathError(
+            f"{text} names a directory: a lock needs a file name", path=text, code=errno.EISDIR
+        )
+    # A path that is absolute and plain stays as it is, which is nearly all of them.
+    if text[0] != "/" or os.sep != "/" or "/." in text or "//" in text:
+        text = os.path.join(os.getcwd(), text) if os.sep == "/" else os.path.abspath(text)
+        if text.endswith(("/.", "/..")):
+            raise LockPathError(
+                f"{text} names a directory: a lock needs a file name",
+                path=text,
+                code=errno.EISDIR,
+            )
+    return text
+
+
+class LockStatus:
+    """What was found at a lock's path.
+
+    ``state``     ``"free"``, ``"held"``, ``"stale"`` (the holder is known to be dead) or
+                  ``"unreadable"`` (somebody's file that is no record, or may not be read; it
+                  counts as held)
+    ``info``      what the record says, or ``None``
+    ``verdict``   ``"alive"``, ``"dead"`` or ``"unknown"``; ``None`` when free
+    ``evidence``  how that is known, in words
+    ``age``       seconds since it was won or refreshed; ``None`` when free
+    """
+
+    __slots__ = (
+        "_look", "age", "changed_at", "evidence", "info", "path", "state", "unfinished", "verdict",
+    )  # fmt: skip
+
+    path: str
+    state: State
+    info: LockInfo | None
+    verdict: Verdict | None
+    evidence: str
+    age: float | None
+    unfinished: bool
+    changed_at: float
+    _look: _native.Look | None
+
+    def __init__(self, path: str, look: _native.Look | None, info: LockInfo | None) -> None:
+        self.path = path
+        self.info = info
+        self._look = look
+        self.verdict = None
+        self.evidence = "nothing is at the path"
+        self.age = None
+        self.unfinished = False
+        self.changed_at = 0.0
+        self.state = "free"
+        if look is not None:
+            self._describe(look)
+
+    def _describe(self, look: _native.Look) -> None:
+        view = look.view
+        self.unfinished = bool(view.unfinished)
+        self.changed_at = view.ctime_ns / 1e9
+        self.verdict, self.evidence = judge(self.info, view)
+        if look.error:
+            self.evidence = f"it can't be read: {os.strerror(-look.error)}"
+        elif self.unfinished and self.verdict == UNKNOWN:
+            self.evidence = "somebody has begun to create it and has not finished"
+        since = view.mtime_ns / 1e9 if self.info is None else self.info.timestamp
+        self.age = max(0.0, time() - since)
+        if self.info is None:
+            self.state = "unreadable"
+        else:
+            self.state = "stale" if proof_of_death(self) else "held"
+
+    def unchanged_for(self, now: float) -> float:
+        """Say for how many seconds nothing about the file has changed."""
+        return now - self.changed_at
+
+    @property
+    def holder(self) -> str:
+        """Describe the holder in a few words, for messages."""
+        if self.state == "free":
+            return "nobody"
+        if self.info is None:
+            return f"somebody whose file is no readable record ({self.evidence})"
+        words = f"process {self.info.pid}"
+        if self.info.host:
+            words += f" on {self.info.host}"
+        if self.info.tag:
+            words += f" ({self.info.tag})"
+        if self.age is not None:
+            words += f" since {_duration(self.age)}"
+        return f"{words}; {self.verdict}: {self.evidence}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The look holds C memory and means nothing elsewhere: what was seen goes along, the
+        # right to remove exactly that file does not.
+        state = {name: getattr(self, name) for name in self.__slots__ if name != "_look"}
+        return _revive, (state,)
+
+    def __repr__(self) -> str:
+        return f"<LockStatus {self.path!r}: {self.state}, {self.holder}>"
+
+
+def _revive(state: dict[str, object]) -> LockStatus:
+    status = LockStatus.__new__(LockStatus)
+    status._look = None
+    for name, value in state.items():
+        setattr(status, name, value)
+    return status
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+_KINDS = {
+    _native.SYMLINK: ("a symbolic link", errno.ELOOP),
+    _native.DIRECTORY: ("a directory", errno.EISDIR),
+}
+
+
+def look_at(path: str, encoded: bytes, decode: Callable[[bytes], LockInfo]) -> LockStatus:
+    """Look at an absolute path; ``LockPathError`` if what is there can't be a lock."""
+    seen = _native.look(encoded)
+    if seen is None:
+        return LockStatus(path, None, None)
+    if seen.view.kind != _native.REGULAR:
+        kind, code = _KINDS.get(seen.view.kind, ("not a regular file", errno.EINVAL))
+        raise LockPathError(
+            f"{path} is {kind}, which can't be a lock; it is left alone", path=path, code=code
+        )
+    info = None
+    if not seen.error and not seen.view.unfinished:
+        try:
+            info = decode(seen.content)
+        except LockRecordError:
+            info = None
+    return LockStatus(path, seen, info)
+
+
+def status(path: StrPath) -> LockStatus:
+    """Say who holds the lock at this path, if anybody, and whether the holder lives."""
+    text = absolute(path)
+    return look_at(text, os.fsencode(text), decode_text)
+
+
+def remove_exactly(
+    found: LockStatus, encoded: bytes, *, robs: bool, patience: float = GUARD_PATIENCE
+) -> bool:
+    """Remove the instance that was looked at, and no other; ``False`` if it is not there.
+
+    ``robs`` says that the caller may take it from a living holder.  Somebody who sits on the
+    guard is waited for, but not for ever: ``LockTimeoutError``.
+    """
+    if found._look is None:
+        return False
+    waited = 0.0
+    while True:
+        outcome = _native.remove(encoded, found._look, despite_witness=robs)
+        if outcome == _native.OK:
+            return True
+        if outcome == _native.GUARDED:
+            if waited >= patience:
+                raise LockTimeoutError(
+                    f"{found.path} can't be removed now: somebody keeps it locked with flock(2), "
+                    "perhaps a stopped process; see who has it open (fuser, lsof)",
+                    path=found.path,
+                    status=found,
+                )
+            sleep(_GUARD_PAUSE)
+            waited += _GUARD_PAUSE
+        elif outcome < 0 and outcome != -errno.EINTR:
+            _native.raise_os_error(outcome, found.path)
+        elif outcome >= 0:
+            return False  # lost, changed or alive after all: not what was judged
+
+
+def remove(
+    path: StrPath,
+    *,
+    only_if: LockStatus | str | Callable[[LockStatus], object] | None = None,
+    force: bool = False,
+) -> LockStatus | None:
+    """Remove a lock file exactly: the instance that was judged, or nothing.
+
+    A dead holder's lock is removed; anybody else's is refused with ``LockHeldError``, unless
+    ``force`` is true.  ``only_if`` narrows it to one instance (a ``LockStatus`` that you
+    looked at, or a token) or to what a function of the status accepts.  Returns the status
+    with the verdict that allowed it, or ``None`` if there was nothing to remove.
+    """
+    text = absolute(path)
+    encoded = os.fsencode(text)
+    while True:
+        found = look_at(text, encoded, decode_text)
+        if found.state == "free":
+            return None
+        if not _matches(found, only_if):
+            raise LockHeldError(
+                f"{text} is not the lock that was meant: it is held by {found.holder}",
+                path=text,
+                status=found,
+            )
+        if not force and reason_to_remove(found, None) is None:
+            raise LockHeldError(
+                f"{text} is held by {found.holder}. If you know better, remove it with "
+                "semlock.remove(path, force=True); a holder that lives will find its lock lost",
+                path=text,
+                status=found,
+            )
+        if remove_exactly(found, encoded, robs=force):
+            return found
+
+
+def _matches(
+    found: LockStatus, only_if: LockStatus | str | Callable[[LockStatus], object] | None
+) -> bool:
+    if only_if is None:
+        return True
+    if isinstance(only_if, str):
+        return found.info is not None and found.info.token == only_if
+    if isinstance(only_if, LockStatus):
+        seen, meant = found._look, only_if._look
+        if seen is None or meant is None:
+            return found.info == only_if.info
+        return seen.view.ino == meant.view.ino and seen.content == meant.content
+    return bool(only_if(found))
+
+
+class Removed:
+    """One file that ``clean`` removed, and why."""
+
+    __slots__ = ("info", "path", "reason")
+
+    path: str
+    reason: str
+    info: LockInfo | None
+
+    def __init__(self, path: str, reason: str, info: LockInfo | None) -> None:
+        self.path = path
+        self.reason = reason
+        self.info = info
+
+    def __repr__(self) -> str:
+        return f"Removed({self.path!r}, {self.reason!r})"
+
+
+def clean(directory_or_path: StrPath) -> list[Removed]:
+    """Remove the locks of dead holders, and temporary files whose makers are dead.
+
+    Given a directory, everything directly in it; given a lock's path, that lock and the
+    temporary files beside it.  A file goes only with proof: what a living process made, what
+    is no record, and what can't be judged stays.  This process's own kept claims there are
+    given up too.
+    """
+    text = os.path.abspath(os.fspath(directory_or_path))
+    directory = text if os.path.isdir(text) else os.path.dirname(text)
+    _native.drain_pool(directory)
+    names = sorted(os.listdir(directory))
+    removed = [*_sweep(directory, names)]
+    candidates = [n for n in names if not _is_temporary(n)]
+    if directory != text:
+        candidates = [n for n in candidates if n == os.path.basename(text)]
+    for name in candidates:
+        removed += _clean_one(os.path.join(directory, name))
+    return removed
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(_KEPT_PREFIX) and name.endswith(_KEPT_SUFFIXES)
+
+
+def sweep(directory: str) -> list[Removed]:
+    """Remove the temporary files in a directory whose makers are dead."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []  # it was a courtesy to those who come later; it is no error of the caller
+    return [*_sweep(directory, names)]
+
+
+def _sweep(directory: str, names: list[str]) -> Iterator[Removed]:
+    for name in names:
+        if _is_temporary(name):
+            yield from _clean_one(os.path.join(directory, name), temporary=True)
+
+
+def _clean_one(path: str, *, temporary: bool = False) -> Iterator[Removed]:
+    encoded = os.fsencode(path)
+    try:
+        found = look_at(path, encoded, decode_text)
+        reason = reason_to_remove(found, None) if found.state != "free" else None
+        if reason is None and temporary and _abandoned(found):
+            reason = "it was never finished by the process that began to create it"
+        if reason is not None and remove_exactly(found, encoded, robs=False):
+            yield Removed(path, reason, found.info)
+    except (LockPathError, LockTimeoutError, PermissionError, FileNotFoundError):
+        return  # not a lock, in use, or somebody else's to remove
+
+
+def _abandoned(found: LockStatus) -> bool:
+    """Tell a temporary file whose maker was killed before it wrote the record.
+
+    It is never a lock, and a maker that lives after all finds its link refused and begins
+    again, so a wrong guess costs it nothing but time.
+    """
+    return (
+        found.state == "unreadable"
+        and found.verdict == UNKNOWN
+        and found._look is not None
+        and not found._look.error
+        and found.unchanged_for(time()) >= GRACE
+    )
