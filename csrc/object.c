@@ -61,8 +61,10 @@ semlock_set_path(semlock_lock *lock, const char *path, int32_t length)
 
 /* Start a try: SEMLOCK_OK, or why the object itself can't be had. */
 int
-semlock_object_begin(semlock_lock *lock, int64_t thread)
+semlock_object_begin(semlock_lock *lock)
 {
+    int64_t thread = semlock_thread();
+
     if (semlock_swap_if64(&lock->owner, 0, thread)) {
         return SEMLOCK_OK;
     }
@@ -131,7 +133,7 @@ semlock_object_return(semlock_lock *lock, int64_t owner)
 
 /* Start letting go: SEMLOCK_OK with the thread that held, or why there is nothing to do. */
 int
-semlock_object_end(semlock_lock *lock, int64_t thread, int64_t *owner)
+semlock_object_end(semlock_lock *lock, int64_t *owner)
 {
     for (;;) {
         *owner = settled_owner(lock);
@@ -139,7 +141,7 @@ semlock_object_end(semlock_lock *lock, int64_t thread, int64_t *owner)
             return SEMLOCK_FREE;
         }
         if (lock->reentrant) {
-            if (*owner != thread) {
+            if (*owner != semlock_thread()) {
                 return SEMLOCK_HELD;
             }
             if (lock->depth > 1) {

@@ -105,12 +105,12 @@ let_go(semlock_lock *lock, semlock_pool *pool)
 }
 
 int
-semlock_release(semlock_lock *lock, semlock_pool *pool, int64_t thread)
+semlock_release(semlock_lock *lock, semlock_pool *pool)
 {
     int64_t owner;
     int fd, opened, outcome, guard;
 
-    outcome = semlock_object_end(lock, thread, &owner);
+    outcome = semlock_object_end(lock, &owner);
     if (outcome != SEMLOCK_OK) {
         return outcome;
     }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,13 @@
 #include <unistd.h>
 
 #include "semlock.h"
+
+/* The thread's number, the same that Python's get_ident() gives. */
+int64_t
+semlock_thread(void)
+{
+    return (int64_t)(uintptr_t)pthread_self();
+}
 
 int64_t
 semlock_wall_seconds(void)

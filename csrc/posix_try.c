@@ -293,10 +293,10 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, in
 }
 
 static int
-try_one(semlock_lock *lock, semlock_pool *pool, int64_t thread, int seen_free)
+try_one(semlock_lock *lock, semlock_pool *pool, int seen_free)
 {
     const semlock_record *record = lock->record;
-    int outcome = semlock_object_begin(lock, thread);
+    int outcome = semlock_object_begin(lock);
 
     if (outcome != SEMLOCK_OK) {
         return outcome;
@@ -310,9 +310,9 @@ try_one(semlock_lock *lock, semlock_pool *pool, int64_t thread, int seen_free)
 }
 
 int
-semlock_try(semlock_lock *lock, semlock_pool *pool, int64_t thread)
+semlock_try(semlock_lock *lock, semlock_pool *pool)
 {
-    return try_one(lock, pool, thread, 0);
+    return try_one(lock, pool, 0);
 }
 
 static int
@@ -327,7 +327,7 @@ same_directory(const semlock_lock *a, const semlock_lock *b)
  * of it for as long as the call lasts, which makes looking at a held one half as dear. */
 void
 semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
-                 semlock_pool *pool, int64_t thread)
+                 semlock_pool *pool)
 {
     char name[SEMLOCK_PATH_ROOM];
     int directory = -1;
@@ -359,7 +359,7 @@ semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t 
             }
             seen_free = 1;
         }
-        outcome = try_one(lock, pool, thread, seen_free);
+        outcome = try_one(lock, pool, seen_free);
         errors[i] = outcome < 0 ? outcome : 0;
         outcomes[i] = (char)(outcome < 0 ? -1 : outcome);
     }

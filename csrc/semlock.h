@@ -148,11 +148,11 @@
 /* object.c: the life of a lock object, and what needs no system call. */
 int semlock_object_borrow(semlock_lock *lock, int64_t *owner);
 void semlock_object_return(semlock_lock *lock, int64_t owner);
-int semlock_object_begin(semlock_lock *lock, int64_t thread);
+int semlock_object_begin(semlock_lock *lock);
 int semlock_object_won(semlock_lock *lock, const semlock_record *record);
 int semlock_object_failed(semlock_lock *lock, int outcome);
 int semlock_object_held_by_file(semlock_lock *lock);
-int semlock_object_end(semlock_lock *lock, int64_t thread, int64_t *owner);
+int semlock_object_end(semlock_lock *lock, int64_t *owner);
 void semlock_object_freed(semlock_lock *lock);
 void semlock_file_reset(semlock_file *file);
 void semlock_new_token(semlock_pool *pool, char token[33]);

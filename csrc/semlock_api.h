@@ -142,10 +142,10 @@ typedef struct {
 } semlock_process;
 
 void semlock_set_path(semlock_lock *lock, const char *path, int32_t length);
-int semlock_try(semlock_lock *lock, semlock_pool *pool, int64_t thread);
+int semlock_try(semlock_lock *lock, semlock_pool *pool);
 void semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
-                      semlock_pool *pool, int64_t thread);
-int semlock_release(semlock_lock *lock, semlock_pool *pool, int64_t thread);
+                      semlock_pool *pool);
+int semlock_release(semlock_lock *lock, semlock_pool *pool);
 int semlock_refresh(semlock_lock *lock, const char *text, int32_t length);
 int semlock_check(semlock_lock *lock);
 void semlock_detach(semlock_lock *lock);
@@ -158,4 +158,5 @@ int semlock_remove(const char *path, semlock_pool *pool, const semlock_view *jud
 int semlock_identify(semlock_process *process);
 int semlock_start_time(int64_t pid, int64_t *start);
 int semlock_probe(int64_t pid, int64_t start);
+int64_t semlock_thread(void);
 int64_t semlock_now_ns(void);

@@ -51,7 +51,8 @@ from semlock._errors import (
     NotHeldError,
     SemlockError,
 )
-from semlock._lock import Lock, try_acquire_many
+from semlock._lock import Lock
+from semlock._many import try_acquire_many
 from semlock._policy import proof_of_death
 from semlock._records import LockInfo
 from semlock._status import LockStatus, Removed, clean, remove, status

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from semlock._status import LockStatus
 
 
-def _rebuild(kind: type[SemlockError], args: tuple[Any, ...], state: dict[str, Any]) -> SemlockError:
+def _rebuild(
+    kind: type[SemlockError], args: tuple[Any, ...], state: dict[str, Any]
+) -> SemlockError:
     error = kind.__new__(kind, *args)
     error.args = args
-    error.__dict__.update(state)
+    for name, value in state.items():
+        setattr(error, name, value)
     return error
 
 
@@ -68,9 +71,10 @@ class LockDeadlockError(SemlockError, RuntimeError):
 
 
 class LockPathError(SemlockError, OSError):
-    """The path can't be a lock's: empty, with a NUL, a directory or a link, or without a parent.
+    """The path can't be a lock's.
 
-    Also an ``OSError`` with ``errno`` and ``filename``.
+    It is empty or contains NUL, its directory doesn't exist, or it names a directory or a
+    link.  Also an ``OSError`` with ``errno`` and ``filename``.
     """
 
     def __init__(
@@ -84,6 +88,11 @@ class LockPathError(SemlockError, OSError):
         super().__init__(message, path=path, status=status)
         self.errno = code
         self.filename = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # These two are OSError's own, and no part of the object's dictionary.
+        rebuild, (kind, args, state) = super().__reduce__()
+        return rebuild, (kind, args, state | {"errno": self.errno, "filename": self.filename})
 
 
 class LockLostWarning(UserWarning):

@@ -91,9 +91,7 @@ def _log(message: str, *values: object) -> None:
     import logging  # noqa: PLC0415 - only when something is wrong
     import sys  # noqa: PLC0415
 
-    logging.getLogger("semlock").error(
-        message, *values, exc_info=sys.exc_info()[1] is not None
-    )
+    logging.getLogger("semlock").error(message, *values, exc_info=sys.exc_info()[1] is not None)
 
 
 _process.on_fork(_forget)

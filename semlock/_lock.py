@@ -5,31 +5,24 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from _thread import get_ident
 from time import sleep, time
 from typing import TYPE_CHECKING
 
-from semlock import _native, _process
-from semlock._errors import (
-    LockDeadlockError,
-    LockLostError,
-    LockLostWarning,
-    LockPathError,
-    LockTimeoutError,
-    NotHeldError,
-)
+from semlock import _explain, _native, _process
+from semlock._errors import LockLostError, LockLostWarning, LockTimeoutError
 from semlock._identity import ALIVE, this_process
-from semlock._native import HELD, NESTED, OK, POOL, release_lock, try_lock
+from semlock._native import HELD, NESTED, OK, POOL, release_lock, this_thread, try_lock
 from semlock._policy import reason_to_remove
 from semlock._records import clean_tag, decode_text, encode_text
 from semlock._status import GUARD_PATIENCE, LockStatus, absolute, look_at, remove_exactly, sweep
 from semlock._waiting import Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from types import CodeType, FrameType, TracebackType
     from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
 
+    from semlock._identity import Process
     from semlock._policy import Policy
     from semlock._records import LockInfo
     from semlock._status import StrPath
@@ -49,7 +42,6 @@ _GUARD_PAUSE = 0.0005
 _RECLAIM_PATIENCE = 0.002
 
 _RELEASED = (OK, NESTED)
-_FAILED = 255
 
 
 class _FromLock:
@@ -102,7 +94,8 @@ class Lock:
     ``on_lost``     called by that thread with the lock and the error when it finds it lost
 
     Use it with ``with``, as a decorator, or by its methods.  Threads, objects and processes
-    exclude each other alike.  An object that is dropped while it holds releases its lock.
+    exclude each other alike.  A lock ends when it is released or when its process ends, never
+    by losing the last reference to its object.
     """
 
     __slots__ = (
@@ -191,7 +184,7 @@ class Lock:
         try:
             if self._record is None:
                 self._lay_out()
-            outcome = try_lock(native, POOL, get_ident())
+            outcome = try_lock(native, POOL)
             return outcome != HELD and self._settle(outcome, _frame(1), may_wait=False)
         except BaseException:
             self._undo(before)
@@ -203,7 +196,7 @@ class Lock:
         try:
             if self._record is None:
                 self._lay_out()
-            outcome = try_lock(native, POOL, get_ident())
+            outcome = try_lock(native, POOL)
             if outcome == OK and self._heartbeat is None:
                 # What _settle does too, without the call: this is the way of nearly all.
                 self._place = (frame.f_code, frame.f_lasti)
@@ -216,7 +209,7 @@ class Lock:
     def _undo(self, before: int) -> None:
         """Give back what an interrupted call has won: only the core knows whether it did."""
         native = self._native
-        if native.serial != before and native.owner == get_ident():
+        if native.serial != before and native.owner == this_thread():
             self._end(native.endings)
 
     def _wait(self, outcome: int, timeout: float | None, frame: FrameType) -> None:
@@ -225,11 +218,11 @@ class Lock:
             if waiter is None:
                 waiter = Waiter(timeout)
             if not waiter.pause():
-                raise self._timeout_error(waiter.waited)
-            outcome = try_lock(self._native, POOL, get_ident())
+                raise _explain.timeout_error(self, waiter.waited)
+            outcome = try_lock(self._native, POOL)
 
     def _settle(self, outcome: int, frame: FrameType, *, may_wait: bool) -> bool:
-        """Make of the outcome of a try a lock that is held, or one that is not to be had now."""
+        """Make of the outcome of a try a lock that is held, or one that can't be had now."""
         while True:
             if outcome == OK:
                 self._place = (frame.f_code, frame.f_lasti)
@@ -244,14 +237,14 @@ class Lock:
                 return False
             if outcome == _native.MINE:
                 if may_wait:
-                    raise self._deadlock_error(self, frame)
+                    raise _explain.deadlock_error(self, frame)
                 return False
             if outcome == _native.LOOK:
                 if not self._judge(frame, may_wait=may_wait):
                     return False
             elif outcome < 0 and outcome != -errno.EINTR:
-                raise self._os_error(outcome)
-            outcome = try_lock(self._native, POOL, get_ident())
+                raise _explain.os_error(self.path, outcome)
+            outcome = try_lock(self._native, POOL)
 
     def _judge(self, frame: FrameType, *, may_wait: bool) -> bool:
         """Look who holds the lock; ``True`` if it may be free now."""
@@ -259,14 +252,18 @@ class Lock:
         seen = found._look
         if seen is None:
             return True
-        own = _process.held_here(seen.view.dev, seen.view.ino)
-        if own is not None and own._native.owner == get_ident() and may_wait:
-            raise self._deadlock_error(own, frame)
-        reason = None if own is not None else reason_to_remove(found, self._policy)
+        if may_wait and found.info is not None and found.info.pid == this_process().pid:
+            own = _process.held_here(seen.view.dev, seen.view.ino)
+            if own is not None and own._native.owner == this_thread():
+                raise _explain.deadlock_error(own, frame)
+        reason = reason_to_remove(found, self._policy)
         if reason is not None:
             try:
                 remove_exactly(
-                    found, self._encoded, robs=found.verdict == ALIVE, patience=_RECLAIM_PATIENCE
+                    found,
+                    self._encoded,
+                    robs=found.verdict == ALIVE,
+                    patience=_RECLAIM_PATIENCE,
                 )
             except LockTimeoutError:
                 pass  # Somebody sits on the guard, which counts as alive: look again later.
@@ -283,15 +280,26 @@ class Lock:
         watched = (now - self._first_seen) // 10
         self._native.look_at = now + min(max(watched, _FIRST_LOOK), _LAST_LOOK)
 
-    def _lay_out(self) -> None:
+    def _lay_out(self, owner: Process | None = None) -> None:
+        """Prepare what acquisitions write; for another owner, a lock that outlives us."""
         record = encode_text(
-            this_process(),
+            owner or this_process(),
             self.tag,
             mode=self._mode,
             durability=_native.DURABILITY[self._durability],
+            detached=owner is not None,
         )
         self._native.record = record.cdata
         self._record = record
+
+    def _try_for(self, owner: Process) -> LockInfo | None:
+        """Take the lock for another process, and leave it: what its record says, if taken."""
+        self._lay_out(owner)
+        if not self.try_acquire():
+            return None
+        info = self.info
+        _native.detach_lock(self._native)
+        return info
 
     # ------------------------------------------------------------------ letting go
 
@@ -304,7 +312,7 @@ class Lock:
         native = self._native
         endings = native.endings
         try:
-            outcome = release_lock(native, POOL, get_ident())
+            outcome = release_lock(native, POOL)
         except BaseException:
             self._end(endings)
             raise
@@ -320,7 +328,7 @@ class Lock:
         native = self._native
         endings = native.endings
         try:
-            outcome = release_lock(native, POOL, get_ident())
+            outcome = release_lock(native, POOL)
         except BaseException:
             self._end(endings)
             raise
@@ -341,30 +349,25 @@ class Lock:
     def _end(self, endings: int) -> None:
         """Let go once, unless that was done since ``endings`` was read."""
         if self._native.endings == endings:
-            release_lock(self._native, POOL, get_ident())
+            release_lock(self._native, POOL)
 
     def _finish_release(self, outcome: int) -> None:
         waited = 0.0
         while outcome in (_native.GUARDED, -errno.EINTR):
             if waited >= GUARD_PATIENCE:
-                raise LockTimeoutError(
-                    f"{self.path} can't be released now: somebody keeps its file locked with "
-                    "flock(2), perhaps a stopped process; see who has it open (fuser, lsof). It "
-                    "is still held",
-                    path=self.path,
-                )
+                raise _explain.guarded_error(self.path, "released")
             sleep(_GUARD_PAUSE)
             waited += _GUARD_PAUSE
-            outcome = release_lock(self._native, POOL, get_ident())
+            outcome = release_lock(self._native, POOL)
         if outcome == _native.KEPT:
             # From now on this process leaves a file here while it idles, so it tidies up
             # after those who were killed while they did.
             _process.first_claim_kept()
             sweep(os.path.dirname(self.path))
         elif outcome == _native.LOST:
-            raise self._lost_error()
+            raise _explain.lost_error(self)
         elif outcome in (_native.FREE, HELD):
-            raise self._not_held_error()
+            raise _explain.not_held_error(self)
         elif outcome < 0:
             raise _native.os_error(outcome, self.path)
 
@@ -382,28 +385,24 @@ class Lock:
                 native.stamp = now
                 return
             if outcome == _native.LOST:
-                raise self._lost_error()
+                raise _explain.lost_error(self)
             if outcome == _native.FREE:
                 break
             if outcome not in (_native.GUARDED, -errno.EINTR):
                 raise _native.os_error(outcome, self.path)
             if waited >= GUARD_PATIENCE:
-                raise LockTimeoutError(
-                    f"{self.path} can't be refreshed now: somebody keeps its file locked with "
-                    "flock(2), perhaps a stopped process",
-                    path=self.path,
-                )
+                raise _explain.guarded_error(self.path, "refreshed")
             sleep(_GUARD_PAUSE)
             waited += _GUARD_PAUSE
-        raise self._not_held_error()
+        raise _explain.not_held_error(self)
 
     def check(self) -> None:
         """Make sure that the lock is still held: ``LockLostError`` if somebody removed it."""
         outcome = _native.check_lock(self._native)
         if outcome == _native.LOST:
-            raise self._lost_error()
+            raise _explain.lost_error(self)
         if outcome == _native.FREE:
-            raise self._not_held_error()
+            raise _explain.not_held_error(self)
         if outcome < 0:
             raise _native.os_error(outcome, self.path)
 
@@ -471,21 +470,23 @@ class Lock:
         native = getattr(self, "_native", None)
         if native is None:
             return
-        _process.discard(self)
-        if native.held:
-            from warnings import warn  # noqa: PLC0415 - hardly ever needed
+        if not native.held:
+            _process.discard(self)
+            _native.forget_lock(native)
+            return
+        # When a lock ends must not depend on the garbage collector, least of all for somebody
+        # who believes to be protected by it: it stays held, which can be seen and found.
+        _process.keep(self)
+        from warnings import warn  # noqa: PLC0415 - hardly ever needed
 
-            warn(
-                f"{self.path} was still held by a Lock that nobody refers to any more; it is "
-                f"released now. It was acquired at {_where(self._place)}",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )
-            _process.release_now(self)
-        _native.forget_lock(native)
-
-    # ------------------------------------------------------------------ errors
+        warn(
+            f"{self.path} is held by a Lock that nobody refers to any more, and stays held until "
+            f"the process ends. It was acquired at {_explain.where(self._place)}: keep the "
+            "object and release it, or use `with`",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
 
     def _forget_after_fork(self) -> None:
         if self._native.held:
@@ -494,109 +495,8 @@ class Lock:
         self._place = None
         _native.forget_lock(self._native)
 
-    def _os_error(self, code: int) -> OSError:
-        parent = os.path.dirname(self.path)
-        if code in (-errno.ENOENT, -errno.ENOTDIR, -3):  # -3: Windows' ERROR_PATH_NOT_FOUND
-            return LockPathError(
-                f"{self.path} can't be created: {parent} is no directory. Create it first",
-                path=self.path,
-                code=-code,
-            )
-        return _native.os_error(code, self.path)
-
-    def _timeout_error(self, waited: float) -> LockTimeoutError:
-        try:
-            found = self.status()
-        except OSError:
-            found = None
-        holder = found.holder if found is not None else "somebody"
-        after = f"after {waited:.1f} s" if waited >= 0.05 else "at once"
-        return LockTimeoutError(
-            f"{self.path} could not be acquired {after}: it is held by {holder}. Wait longer, or "
-            "if the holder will never let go, remove it with semlock.remove(path, force=True)",
-            path=self.path,
-            status=found,
-        )
-
-    def _deadlock_error(self, holder: Lock, frame: FrameType) -> LockDeadlockError:
-        waiting = _where((frame.f_code, frame.f_lasti))
-        return LockDeadlockError(
-            f"{self.path} is held by this very thread, which would wait for itself for ever: it "
-            f"acquired the lock at {_where(holder._place)} and would wait for it at {waiting}. "
-            "Release it first, or use one Lock object with reentrant=True",
-            path=self.path,
-        )
-
-    def _lost_error(self) -> LockLostError:
-        try:
-            found = self.status()
-        except OSError:
-            found = None
-        now = "nothing is there now" if found is None else f"it is held by {found.holder} now"
-        if found is not None and found.state == "free":
-            now = "nothing is there now"
-        return LockLostError(
-            f"{self.path} was held here and has been removed by somebody else; {now}. What was "
-            "done under the lock may have met what others did",
-            path=self.path,
-            status=found,
-        )
-
-    def _not_held_error(self) -> NotHeldError:
-        if self._forked:
-            why = "it was acquired before this process was forked off, and is its parent's"
-        elif self._native.held:
-            why = "another thread holds it through this object"
-        else:
-            why = "this object has not acquired it"
-        return NotHeldError(f"{self.path} is not held here: {why}", path=self.path)
-
-
-def _where(place: tuple[CodeType, int] | None) -> str:
-    """Say where a place in the code is, which was kept in the cheapest form."""
-    if place is None:
-        return "an unknown place"
-    code, instruction = place
-    line = code.co_firstlineno
-    if hasattr(code, "co_lines"):
-        for start, end, number in code.co_lines():
-            if start <= instruction < end and number is not None:
-                line = number
-    return f"{code.co_filename}:{line}"
-
 
 def _checked_timeout(timeout: float) -> float:
     if isinstance(timeout, (int, float)) and timeout >= 0:
         return timeout
     raise ValueError(f"timeout is None or a number of seconds from 0 on, not {timeout!r}")
-
-
-def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | None]:
-    """Try many locks in one call of the core, which holds no GIL.
-
-    For each path or ``Lock`` in order: the lock if it was taken, else ``None``.  Tools that
-    poll should make their ``Lock`` objects once and pass those.
-    """
-    locks = [item if isinstance(item, Lock) else Lock(item) for item in paths_or_locks]
-    for lock in locks:
-        if lock._record is None:
-            lock._lay_out()
-    frame = _frame(1)
-    batch = _native.Batch([lock._native for lock in locks])
-    result: list[Lock | None] = [None] * len(locks)
-    try:
-        batch.run(get_ident())
-        outcomes = batch.outcomes
-        if outcomes.count(HELD) != len(locks):
-            for index, outcome in enumerate(outcomes):
-                if outcome == HELD:
-                    continue
-                code = batch.error(index) if outcome == _FAILED else outcome
-                if locks[index]._settle(code, frame, may_wait=False):
-                    result[index] = locks[index]
-    except BaseException:
-        for index, outcome in enumerate(batch.outcomes):
-            if outcome in (OK, NESTED) or result[index] is not None:
-                release_lock(locks[index]._native, POOL, get_ident())
-        raise
-    return result

@@ -57,6 +57,7 @@ DURABILITY = {
 # The two calls of the hot path, and what they share in this process.
 try_lock = lib.semlock_try
 release_lock = lib.semlock_release
+this_thread = lib.semlock_thread
 now_ns = lib.semlock_now_ns
 POOL: Any = ffi.new("semlock_pool *")
 
@@ -153,11 +154,9 @@ class Batch:
         self._errors = ffi.new("int32_t[]", self.count)
         self._outcomes = ffi.new("char[]", bytes((HELD,)) * self.count)
 
-    def run(self, thread: int) -> None:
+    def run(self) -> None:
         """Try them all, without the GIL."""
-        lib.semlock_try_many(
-            self._locks, self._outcomes, self._errors, self.count, POOL, thread
-        )
+        lib.semlock_try_many(self._locks, self._outcomes, self._errors, self.count, POOL)
 
     @property
     def outcomes(self) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from _thread import get_ident
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 # when it goes, never on the way of acquire and release.
 _locks: dict[int, ref[Lock]] = {}
 
+# Objects that somebody dropped while they hold a lock.
+_dropped: list[Lock] = []
+
 # What else must be made anew in a forked child.
 _forgetters: list[Callable[[], object]] = []
 
@@ -32,6 +34,12 @@ def add(lock: Lock) -> None:
 def discard(lock: Lock) -> None:
     """Forget a lock object that goes away."""
     _locks.pop(id(lock), None)
+
+
+def keep(lock: Lock) -> None:
+    """Keep an object that holds a lock and that nobody else refers to any more."""
+    _dropped.append(lock)
+    add(lock)
 
 
 def all_locks() -> list[Lock]:
@@ -69,7 +77,7 @@ def release_now(lock: Lock) -> None:
     """Let go of a lock however often it was acquired, without a word."""
     native = lock._native
     native.reentrant = 0
-    _native.release_lock(native, _native.POOL, get_ident())
+    _native.release_lock(native, _native.POOL)
 
 
 def release_all() -> None:

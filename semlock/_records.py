@@ -23,7 +23,7 @@ PID_LIMIT = 2**32 - 1  # what every reader of the format can hold
 _INTEGER_DIGITS = 20
 
 # Control characters would forge lines of the record or take over the reader's terminal.
-_CONTROLS = {code: " " for code in (*range(32), 127)}
+_CONTROLS = dict.fromkeys((*range(32), 127), " ")
 
 
 class LockInfo:

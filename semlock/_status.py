@@ -7,7 +7,7 @@ import os
 from time import sleep, time
 from typing import TYPE_CHECKING
 
-from semlock import _native
+from semlock import _explain, _native
 from semlock._errors import LockHeldError, LockPathError, LockRecordError, LockTimeoutError
 from semlock._identity import UNKNOWN, judge
 from semlock._policy import GRACE, proof_of_death, reason_to_remove
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
     from semlock._identity import Verdict
-    from semlock._policy import Policy
     from semlock._records import LockInfo
 
     StrPath: TypeAlias = str | os.PathLike[str]
@@ -74,7 +73,8 @@ class LockStatus:
     """
 
     __slots__ = (
-        "_look", "age", "changed_at", "evidence", "info", "path", "state", "unfinished", "verdict",
+        "_look", "age", "changed_at", "evidence", "info", "path", "state", "unfinished",
+        "verdict",
     )  # fmt: skip
 
     path: str
@@ -209,12 +209,7 @@ def remove_exactly(
             return True
         if outcome == _native.GUARDED:
             if waited >= patience:
-                raise LockTimeoutError(
-                    f"{found.path} can't be removed now: somebody keeps it locked with flock(2), "
-                    "perhaps a stopped process; see who has it open (fuser, lsof)",
-                    path=found.path,
-                    status=found,
-                )
+                raise _explain.guarded_error(found.path, "removed", found)
             sleep(_GUARD_PAUSE)
             waited += _GUARD_PAUSE
         elif outcome < 0 and outcome != -errno.EINTR:

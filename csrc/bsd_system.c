@@ -1,0 +1,408 @@
+/* FreeBSD, NetBSD and OpenBSD: the system seam.  What differs between them is in the first
+ * half, one small function for each question and system; the second half is common. */
+#define _NETBSD_SOURCE
+#include <sys/param.h>
+#include <sys/types.h>
+#include <sys/mount.h>
+#include <sys/proc.h>
+#include <sys/stat.h>
+#include <sys/sysctl.h>
+#include <sys/time.h>
+#if defined(__FreeBSD__)
+#include <sys/user.h>
+#elif defined(__NetBSD__)
+#include <sys/statvfs.h>
+#elif !defined(__OpenBSD__)
+#error "semlock has no system source for this platform"
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "semlock.h"
+
+/* What the system tells of a process. */
+typedef struct {
+    int64_t start; /* microseconds, 0 when it isn't told; see each look_up */
+    int zombie;
+} fate;
+
+static int64_t
+microseconds(int64_t seconds, int64_t rest)
+{
+    return seconds * 1000000 + rest;
+}
+
+#if !defined(__NetBSD__)
+/* The wall clock's time of the boot.  It moves whenever somebody sets the clock. */
+static int
+boot_time(int64_t *moment)
+{
+    int name[2] = {CTL_KERN, KERN_BOOTTIME};
+    struct timeval booted;
+    size_t size = sizeof booted;
+
+    if (sysctl(name, 2, &booted, &size, NULL, 0) != 0) {
+        return -errno;
+    }
+    *moment = microseconds(booted.tv_sec, booted.tv_usec);
+    return 0;
+}
+#endif
+
+#if defined(__FreeBSD__)
+static int
+look_up_once(int64_t pid, fate *found)
+{
+    int name[4] = {CTL_KERN, KERN_PROC, KERN_PROC_PID, (int)pid};
+    struct kinfo_proc entry;
+    size_t size = sizeof entry;
+
+    if (sysctl(name, 4, &entry, &size, NULL, 0) != 0) {
+        return -errno;
+    }
+    if (size < sizeof entry || entry.ki_pid != (pid_t)pid) {
+        return -ESRCH;
+    }
+    found->start = microseconds(entry.ki_start.tv_sec, entry.ki_start.tv_usec);
+    found->zombie = entry.ki_stat == SZOMB;
+    return 0;
+}
+#elif defined(__OpenBSD__)
+static int
+look_up_once(int64_t pid, fate *found)
+{
+    struct kinfo_proc entry;
+    int name[6] = {CTL_KERN, KERN_PROC, KERN_PROC_PID, (int)pid, (int)sizeof entry, 1};
+    size_t size = sizeof entry;
+
+    if (sysctl(name, 6, &entry, &size, NULL, 0) != 0) {
+        return -errno;
+    }
+    if (size < sizeof entry || entry.p_pid != (pid_t)pid) {
+        return -ESRCH;
+    }
+    found->zombie = entry.p_stat == SDEAD || entry.p_stat == SZOMB;
+    found->start =
+        found->zombie ? 0 : microseconds((int64_t)entry.p_ustart_sec, entry.p_ustart_usec);
+    return 0;
+}
+#endif
+
+#if defined(__NetBSD__)
+/* NetBSD notes the wall clock at the fork and leaves it alone.  Zombies have lost it. */
+static int
+look_up(int64_t pid, fate *found)
+{
+    struct kinfo_proc2 entry;
+    int name[6] = {CTL_KERN, KERN_PROC2, KERN_PROC_PID, (int)pid, (int)sizeof entry, 1};
+    size_t size = sizeof entry;
+
+    if (sysctl(name, 6, &entry, &size, NULL, 0) != 0) {
+        return -errno;
+    }
+    if (size < sizeof entry || entry.p_pid != (pid_t)pid) {
+        return -ESRCH;
+    }
+    found->zombie = entry.p_realstat == SZOMB || entry.p_realstat == SDEAD;
+    found->start =
+        entry.p_uvalid == 0 ? 0 : microseconds(entry.p_ustart_sec, entry.p_ustart_usec);
+    return 0;
+}
+#else
+/* FreeBSD and OpenBSD note the uptime at the fork and add the time of the boot when asked,
+ * so the sum moves with the clock.  Without the time of the boot it is what was noted; if
+ * that changed between the two questions, both are asked again. */
+static int
+look_up(int64_t pid, fate *found)
+{
+    int64_t before, after;
+    int outcome;
+
+    for (int again = 0; again < 8; again++) {
+        if (boot_time(&before) != 0) {
+            before = 0;
+        }
+        outcome = look_up_once(pid, found);
+        if (outcome != 0 || found->start == 0) {
+            return outcome;
+        }
+        if (before != 0 && boot_time(&after) == 0 && before == after) {
+            found->start -= before;
+            return 0;
+        }
+    }
+    found->start = 0;
+    return 0;
+}
+#endif
+
+#if defined(__FreeBSD__)
+/* A random number of this boot.  Where the kernel is too old to have one, the time of the
+ * boot must do; where it has one and can't tell it yet, nothing is said, for two texts for
+ * one boot would make a living holder look like one of an earlier boot. */
+static void
+name_boot(char *text, size_t room)
+{
+    unsigned char id[16];
+    size_t size = sizeof id;
+    int64_t moment;
+
+    if (sysctlbyname("kern.boot_id", id, &size, NULL, 0) != 0) {
+        if (errno == ENOENT && boot_time(&moment) == 0) {
+            snprintf(text, room, "boottime-%lld", (long long)moment);
+        }
+        return;
+    }
+    for (size_t i = 0; i < size; i++) {
+        snprintf(text + 2 * i, room - 2 * i, "%02x", id[i]);
+    }
+}
+#elif defined(__NetBSD__)
+/* The first process was given the time of the boot and keeps it when the clock is set. */
+static void
+name_boot(char *text, size_t room)
+{
+    fate first;
+
+    if (look_up(1, &first) == 0 && first.start != 0) {
+        snprintf(text, room, "init-%lld", (long long)first.start);
+    }
+}
+#else
+/* OpenBSD has nothing that stays as it is for a boot and differs from boot to boot.  The
+ * text begins with a word of its own, so that readers can tell that it changes with the
+ * clock and that another one is no proof of another boot. */
+static void
+name_boot(char *text, size_t room)
+{
+    int64_t moment;
+
+    if (boot_time(&moment) == 0) {
+        snprintf(text, room, "boottime-%lld", (long long)moment);
+    }
+}
+#endif
+
+#if defined(__FreeBSD__)
+static int
+setting(const char *name)
+{
+    int value = 0;
+    size_t size = sizeof value;
+
+    return sysctlbyname(name, &value, &size, NULL, 0) == 0 ? value : -1;
+}
+
+static uint64_t
+mix(uint64_t hash, const void *bytes, size_t length)
+{
+    const unsigned char *at = bytes;
+
+    while (length-- > 0) {
+        hash = (hash ^ *at++) * 1099511628211u;
+    }
+    return hash;
+}
+
+/* A jail sees none of the processes outside, so its numbers mean nothing to those who are
+ * not in it.  A jail can't learn its own number; what it has for itself stands in for it.
+ */
+static uint64_t
+process_space(void)
+{
+    static const char *const names[] = {"kern.hostuuid", "kern.hostname"};
+    uint64_t hash = 14695981039346656037u;
+    struct stat root;
+    char text[256];
+
+    if (setting("security.jail.jailed") != 1) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        size_t size = sizeof text;
+
+        if (sysctlbyname(names[i], text, &size, NULL, 0) == 0) {
+            hash = mix(hash, text, size);
+        }
+    }
+    if (stat("/", &root) == 0) {
+        hash = mix(hash, &root.st_dev, sizeof root.st_dev);
+        hash = mix(hash, &root.st_ino, sizeof root.st_ino);
+    }
+    return hash | 1;
+}
+
+/* An administrator can hide processes of other users; they then answer like none at all. */
+static int
+others_are_hidden(void)
+{
+    return geteuid() != 0 && (setting("security.bsd.see_other_uids") == 0 ||
+                              setting("security.bsd.see_other_gids") == 0 ||
+                              setting("security.bsd.see_jail_proc") == 0 ||
+                              setting("security.mac.seeotheruids.enabled") == 1);
+}
+#else
+static uint64_t
+process_space(void)
+{
+    return 0;
+}
+
+static int
+others_are_hidden(void)
+{
+    return 0; /* signal 0 to a process that may not be seen is refused, not denied to exist
+               */
+}
+#endif
+
+#if defined(__NetBSD__)
+int
+semlock_system_local(int fd)
+{
+    struct statvfs about;
+
+    return fstatvfs(fd, &about) == 0 && (about.f_flag & ST_LOCAL) != 0;
+}
+
+/* Everything, and out of the drive's own cache where the filesystem can ask for that. */
+static int
+sync_all(int fd)
+{
+    if (fsync_range(fd, FFILESYNC | FDISKSYNC, 0, 0) == 0) {
+        return 0;
+    }
+    if (errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS) {
+        return -errno;
+    }
+    return fsync(fd) == 0 ? 0 : -errno;
+}
+#else
+int
+semlock_system_local(int fd)
+{
+    struct statfs about;
+
+    return fstatfs(fd, &about) == 0 && (about.f_flags & MNT_LOCAL) != 0;
+}
+
+static int
+sync_all(int fd)
+{
+    return fsync(fd) == 0 ? 0 : -errno;
+}
+#endif
+
+int
+semlock_system_unnamed(const char *directory, int32_t mode)
+{
+    (void)directory;
+    (void)mode;
+    return -EOPNOTSUPP;
+}
+
+int
+semlock_system_link_unnamed(int fd, const char *path, semlock_pool *pool)
+{
+    (void)fd;
+    (void)path;
+    (void)pool;
+    return -EOPNOTSUPP;
+}
+
+int
+semlock_system_link_kept(int fd, const char *name, const char *path, semlock_pool *pool)
+{
+    (void)fd;
+    (void)pool;
+    return linkat(AT_FDCWD, name, AT_FDCWD, path, 0) == 0 ? SEMLOCK_OK : -errno;
+}
+
+/* flock and fcntl locks are one and the same kind here and exclude each other, so a witness
+ * on the instance would be a guard that is never free. */
+int
+semlock_system_take_witness(int fd)
+{
+    (void)fd;
+    return -EOPNOTSUPP;
+}
+
+int
+semlock_system_witness(int fd)
+{
+    (void)fd;
+    return -1;
+}
+
+/* A kept file was synced whole when it was made; see linux_system.c. */
+int
+semlock_system_sync(int fd, int32_t durability, int overwritten)
+{
+    if (durability == SEMLOCK_SYNC_NONE) {
+        return 0;
+    }
+    if (durability == SEMLOCK_SYNC_DATA || overwritten) {
+        return fdatasync(fd) == 0 ? 0 : -errno;
+    }
+    return sync_all(fd);
+}
+
+int
+semlock_start_time(int64_t pid, int64_t *start)
+{
+    fate found;
+    int outcome;
+
+    if (pid < 1 || pid > 0x7fffffff) {
+        return -EINVAL;
+    }
+    outcome = look_up(pid, &found);
+    if (outcome == 0) {
+        *start = found.start;
+    }
+    return outcome;
+}
+
+int
+semlock_identify(semlock_process *process)
+{
+    memset(process, 0, sizeof *process);
+    process->pid = getpid();
+    if (semlock_start_time(process->pid, &process->start) != 0) {
+        process->start = 0;
+    }
+    process->pidns = process_space();
+    name_boot(process->boot, sizeof process->boot);
+    return 0;
+}
+
+/* What became of the process with this number that began at `start` (0 if that is unknown)?
+ * Subtracting two rounded times can be off by one microsecond, which tells no two processes
+ * apart: a number isn't given out again that soon. */
+int
+semlock_probe(int64_t pid, int64_t start)
+{
+    fate found;
+
+    if (pid < 1 || pid > 0x7fffffff) {
+        return -EINVAL;
+    }
+    if (kill((pid_t)pid, 0) != 0 && errno != EPERM) {
+        return errno == ESRCH && !others_are_hidden() ? SEMLOCK_GONE : -errno;
+    }
+    if (look_up(pid, &found) != 0) {
+        return SEMLOCK_EXISTS;
+    }
+    if (start != 0 && found.start != 0 &&
+        (found.start < start - 1 || found.start > start + 1)) {
+        return SEMLOCK_RECYCLED;
+    }
+    if (found.zombie) {
+        return SEMLOCK_ZOMBIE;
+    }
+    return start != 0 && found.start != 0 ? SEMLOCK_RUNS : SEMLOCK_EXISTS;
+}

@@ -1,0 +1,269 @@
+/* Windows: every change to a path that is not a creation.  There is one way to remove a
+ * file, told in semlock.h under REMOVING, and release, reclaim, clean and force all go
+ * through it.
+ *
+ * Where a filesystem has no locks to make a guard of, the change is made without: it goes
+ * through a handle and can hit no other file, and kept claims, whose files are written to
+ * again, exist only on local filesystems, which all have them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "windows_system.h"
+
+/* Take the instance from the path, under the guard, and keep it for the next acquisition
+ * if that is worth it.  SEMLOCK_KEPT says that this directory has its first kept claim. */
+static int
+let_go(semlock_lock *lock, semlock_pool *pool, const WCHAR *path)
+{
+    WCHAR name[SEMLOCK_WIDE_ROOM];
+    semlock_file *file = &lock->file;
+    HANDLE handle = semlock_handle(file);
+    int outcome;
+
+    if (file->local && file->whole && semlock_pool_wants(pool, lock)) {
+        int first = file->named == 0;
+
+        outcome = semlock_private_path(name, lock->path, lock->directory_length, file);
+        if (outcome == 0) {
+            outcome = semlock_rename(handle, path, name);
+        }
+        if (outcome == 0) {
+            file->named = SEMLOCK_NAMED_NOW;
+            semlock_unguard(handle);
+            if (semlock_pool_put(pool, lock, file)) {
+                semlock_file_reset(file);
+                return first ? SEMLOCK_KEPT : SEMLOCK_OK;
+            }
+            return SEMLOCK_OK;
+        }
+        /* Something stands in the way of keeping it; deleting is what is asked for. */
+    }
+    outcome = semlock_temporary_path(name, lock->path, lock->directory_length, pool);
+    return semlock_delete(handle, path, outcome == 0 ? name : NULL);
+}
+
+static int
+release_held(semlock_lock *lock, semlock_pool *pool)
+{
+    WCHAR path[SEMLOCK_WIDE_ROOM];
+    HANDLE handle = semlock_handle(&lock->file);
+    int guard, still;
+    int outcome = semlock_wide(path, lock->path, lock->path_length);
+
+    if (outcome != 0) {
+        return outcome;
+    }
+    guard = semlock_guard(handle);
+    if (guard == SEMLOCK_GUARDED) {
+        return guard;
+    }
+    still = semlock_still_at(path, &lock->file);
+    outcome = still == 1 ? let_go(lock, pool, path) : (still == 0 ? SEMLOCK_LOST : still);
+    if (outcome < 0) {
+        semlock_unguard(handle);
+    }
+    return outcome;
+}
+
+int
+semlock_release(semlock_lock *lock, semlock_pool *pool)
+{
+    int64_t owner;
+    int outcome = semlock_object_end(lock, &owner);
+
+    if (outcome != SEMLOCK_OK) {
+        return outcome;
+    }
+    outcome = release_held(lock, pool);
+    if (outcome < 0 || outcome == SEMLOCK_GUARDED) {
+        semlock_store64(&lock->owner,
+                        owner); /* it is still held, and can be let go again */
+        return outcome;
+    }
+    semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
+    semlock_object_freed(lock);
+    return outcome;
+}
+
+static int
+refresh_held(semlock_lock *lock, const char *text, int32_t length)
+{
+    WCHAR path[SEMLOCK_WIDE_ROOM];
+    HANDLE handle = semlock_handle(&lock->file);
+    int guard, still;
+    int outcome = semlock_wide(path, lock->path, lock->path_length);
+
+    if (outcome != 0) {
+        return outcome;
+    }
+    guard = semlock_guard(handle);
+    if (guard == SEMLOCK_GUARDED) {
+        return guard;
+    }
+    still = semlock_still_at(path, &lock->file);
+    outcome = still == 1 ? semlock_write_all(handle, text, length)
+                         : (still == 0 ? SEMLOCK_LOST : still);
+    semlock_unguard(handle);
+    return outcome;
+}
+
+/* Write the same record again, with what changed in it: the new time, most of all. */
+int
+semlock_refresh(semlock_lock *lock, const char *text, int32_t length)
+{
+    int64_t owner;
+    int outcome = semlock_object_borrow(lock, &owner);
+
+    if (outcome == SEMLOCK_OK) {
+        outcome = length == lock->file.length ? refresh_held(lock, text, length)
+                                              : -ERROR_INVALID_PARAMETER;
+        semlock_object_return(lock, owner);
+    }
+    return outcome;
+}
+
+int
+semlock_check(semlock_lock *lock)
+{
+    WCHAR path[SEMLOCK_WIDE_ROOM];
+    int64_t owner;
+    int outcome = semlock_object_borrow(lock, &owner);
+
+    if (outcome != SEMLOCK_OK) {
+        return outcome;
+    }
+    outcome = semlock_wide(path, lock->path, lock->path_length);
+    if (outcome == 0) {
+        outcome = semlock_still_at(path, &lock->file);
+        outcome = outcome == 1 ? SEMLOCK_OK : (outcome == 0 ? SEMLOCK_LOST : outcome);
+    }
+    semlock_object_return(lock, owner);
+    return outcome;
+}
+
+/* Leave the lock at its path for the process that its record names, and forget it here. */
+void
+semlock_detach(semlock_lock *lock)
+{
+    semlock_forget(lock);
+}
+
+/* Open what is at the path, if it is this file, for reading and deleting.  The right to
+ * clear the read-only attribute is asked for too, since the older deletion needs it
+ * cleared, but is not insisted on. */
+static int
+open_exact(const WCHAR *path, const semlock_file *file, HANDLE *handle)
+{
+    static const DWORD rights[] = {GENERIC_READ | DELETE | FILE_WRITE_ATTRIBUTES,
+                                   GENERIC_READ | DELETE};
+    semlock_file seen;
+    int error = 0;
+
+    for (size_t i = 0; i < sizeof rights / sizeof rights[0]; i++) {
+        *handle = CreateFileW(path, rights[i], SEMLOCK_SHARE_ALL, NULL, OPEN_EXISTING,
+                              FILE_FLAG_OPEN_REPARSE_POINT, NULL);
+        if (*handle != INVALID_HANDLE_VALUE) {
+            error = semlock_identity(*handle, &seen);
+            if (error == 0 && semlock_same_file(&seen, file)) {
+                return SEMLOCK_OK;
+            }
+            CloseHandle(*handle);
+            return error == 0 ? SEMLOCK_LOST : error;
+        }
+        error = semlock_last_error();
+        if (error != -ERROR_ACCESS_DENIED) {
+            break;
+        }
+    }
+    if (semlock_still_at(path, file) == 0) {
+        return SEMLOCK_LOST;
+    }
+    /* Somebody has it open and doesn't let it be deleted: for as long as that lasts, it is
+     * as if he had the guard. */
+    return error == -ERROR_SHARING_VIOLATION ? SEMLOCK_GUARDED : error;
+}
+
+/* Are the bytes still those that were judged?  They are looked at after the path. */
+static int
+compare(HANDLE handle, const semlock_view *judged, const char *bytes, int32_t flags)
+{
+    char small[1024];
+    char *now = small;
+    int32_t room = judged->length + 1;
+    int outcome, length;
+
+    if (room > (int32_t)sizeof small) {
+        now = malloc((size_t)room);
+        if (now == NULL) {
+            return -ERROR_NOT_ENOUGH_MEMORY;
+        }
+    }
+    length = semlock_read_all(handle, now, room);
+    if (length < 0) {
+        /* Somebody has locked the content itself, as msvcrt.locking() does. */
+        outcome = length == -ERROR_LOCK_VIOLATION ? SEMLOCK_GUARDED : length;
+    }
+    else if (length != judged->length || memcmp(now, bytes, (size_t)length) != 0) {
+        outcome = SEMLOCK_CHANGED;
+    }
+    else if (!(flags & SEMLOCK_DESPITE_WITNESS) && semlock_witness(handle) == 1) {
+        outcome = SEMLOCK_ALIVE;
+    }
+    else {
+        outcome = SEMLOCK_OK;
+    }
+    if (now != small) {
+        free(now);
+    }
+    return outcome;
+}
+
+static int32_t
+directory_of(const char *path, int32_t length)
+{
+    while (length > 0 && path[length - 1] != '/' && path[length - 1] != '\\') {
+        length--;
+    }
+    return length;
+}
+
+/* Remove the instance that was judged, and no other. */
+int
+semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
+               const char *bytes, int32_t flags)
+{
+    WCHAR place[SEMLOCK_WIDE_ROOM];
+    WCHAR aside[SEMLOCK_WIDE_ROOM];
+    int32_t length = (int32_t)strlen(path);
+    semlock_file file;
+    HANDLE handle;
+    int guard, outcome, still;
+
+    semlock_file_reset(&file);
+    file.dev = judged->dev;
+    file.ino = judged->ino;
+    file.ino_high = judged->ino_high;
+    outcome = semlock_wide(place, path, length);
+    if (outcome == 0) {
+        outcome = semlock_temporary_path(aside, path, directory_of(path, length), pool);
+    }
+    if (outcome == 0) {
+        outcome = open_exact(place, &file, &handle);
+    }
+    if (outcome != SEMLOCK_OK) {
+        return outcome;
+    }
+    guard = semlock_guard(handle);
+    if (guard == SEMLOCK_GUARDED) {
+        CloseHandle(handle);
+        return guard;
+    }
+    still = semlock_still_at(place, &file);
+    outcome = still == 1 ? compare(handle, judged, bytes, flags)
+                         : (still == 0 ? SEMLOCK_LOST : still);
+    if (outcome == SEMLOCK_OK) {
+        outcome = semlock_delete(handle, place, aside);
+    }
+    CloseHandle(handle);
+    return outcome;
+}

@@ -1,0 +1,247 @@
+/* Windows: a look at a path that follows no link, opens no device and reads no more than
+ * the largest record. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "windows_system.h"
+
+#define FILETIME_OF_1970 116444736000000000
+
+/* Reparse points that stand for another place: symbolic links, junctions, those of WSL. */
+#define SURROGATE_TAG 0x20000000u
+
+static int64_t
+nanoseconds(LARGE_INTEGER time)
+{
+    return (time.QuadPart - FILETIME_OF_1970) * 100;
+}
+
+static int
+kind_of(DWORD type, const FILE_ATTRIBUTE_TAG_INFO *tag)
+{
+    if (type != FILE_TYPE_DISK) {
+        return SEMLOCK_OTHER;
+    }
+    if ((tag->FileAttributes & FILE_ATTRIBUTE_REPARSE_POINT) &&
+        (tag->ReparseTag & SURROGATE_TAG)) {
+        return SEMLOCK_SYMLINK;
+    }
+    return tag->FileAttributes & FILE_ATTRIBUTE_DIRECTORY ? SEMLOCK_DIRECTORY
+                                                          : SEMLOCK_REGULAR;
+}
+
+/* What is behind the handle: 0 with the view, or an error. */
+static int
+describe(HANDLE handle, semlock_view *view)
+{
+    FILE_ATTRIBUTE_TAG_INFO tag;
+    FILE_STANDARD_INFO standard;
+    FILE_BASIC_INFO basic;
+    semlock_file id;
+    DWORD type = GetFileType(handle);
+    int error;
+
+    memset(view, 0, sizeof *view);
+    memset(&tag, 0, sizeof tag);
+    view->witness = -1;
+    if (type != FILE_TYPE_DISK) {
+        view->kind = SEMLOCK_OTHER;
+        return 0;
+    }
+    if (!GetFileInformationByHandleEx(handle, FileBasicInfo, &basic, sizeof basic) ||
+        !GetFileInformationByHandleEx(handle, FileStandardInfo, &standard,
+                                      sizeof standard)) {
+        return semlock_last_error();
+    }
+    error = semlock_identity(handle, &id);
+    if (error != 0) {
+        return error;
+    }
+    if (!GetFileInformationByHandleEx(handle, FileAttributeTagInfo, &tag, sizeof tag)) {
+        tag.FileAttributes = basic.FileAttributes; /* a filesystem without reparse points */
+    }
+    view->kind = kind_of(type, &tag);
+    view->mode = basic.FileAttributes & FILE_ATTRIBUTE_READONLY ? 0444 : 0666;
+    view->dev = id.dev;
+    view->ino = id.ino;
+    view->ino_high = id.ino_high;
+    view->size = standard.EndOfFile.QuadPart;
+    view->links = (int32_t)standard.NumberOfLinks;
+    view->mtime_ns = nanoseconds(basic.LastWriteTime);
+    /* FAT has no time of change. */
+    view->ctime_ns =
+        basic.ChangeTime.QuadPart != 0 ? nanoseconds(basic.ChangeTime) : view->mtime_ns;
+    view->unfinished = (basic.FileAttributes & SEMLOCK_UNFINISHED_ATTRIBUTES) ==
+                       SEMLOCK_UNFINISHED_ATTRIBUTES;
+    return 0;
+}
+
+static int
+starts_with(const WCHAR *text, const WCHAR *beginning)
+{
+    while (*beginning != 0) {
+        if (*text++ != *beginning++) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* The root of the volume that the file is really on, after all links and substituted
+ * drives, from its full name; that is \\?\X:\..., \\?\Volume{...}\... or \\?\UNC\server\...
+ */
+static int
+has_local_root(WCHAR *full)
+{
+    WCHAR *end = full + 4;
+    UINT type;
+
+    if (!starts_with(full, L"\\\\?\\") || starts_with(full, L"\\\\?\\UNC\\")) {
+        return 0;
+    }
+    while (*end != 0 && *end != L'\\') {
+        end++;
+    }
+    if (*end == 0) {
+        return 0;
+    }
+    end[1] = 0;
+    type = GetDriveTypeW(starts_with(full, L"\\\\?\\Volume{") ? full : full + 4);
+    return type == DRIVE_FIXED || type == DRIVE_REMOVABLE || type == DRIVE_RAMDISK;
+}
+
+/* Kinds of filesystem whose locks every process sees that can reach the file.  A volume of
+ * a cluster looks like a fixed disk, and so may one that a program makes up; neither has
+ * one of these names, and what isn't known is treated as remote. */
+int
+semlock_is_local(HANDLE handle)
+{
+    static const WCHAR *const kinds[] = {L"NTFS", L"ReFS", L"FAT32", L"exFAT", L"FAT"};
+    WCHAR full[SEMLOCK_WIDE_ROOM];
+    WCHAR kind[MAX_PATH + 1];
+    DWORD length;
+
+    if (!GetVolumeInformationByHandleW(handle, NULL, 0, NULL, NULL, NULL, kind,
+                                       MAX_PATH + 1)) {
+        return 0;
+    }
+    length = GetFinalPathNameByHandleW(handle, full, SEMLOCK_WIDE_ROOM, VOLUME_NAME_DOS);
+    if (length == 0) {
+        /* A volume without a letter or a folder has no name of this form. */
+        length =
+            GetFinalPathNameByHandleW(handle, full, SEMLOCK_WIDE_ROOM, VOLUME_NAME_GUID);
+    }
+    if (length == 0 || length >= SEMLOCK_WIDE_ROOM || !has_local_root(full)) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (lstrcmpiW(kind, kinds[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Read the record as it was while it was at the path: what is read twice the same, with the
+ * path naming this file in between, was not being written for its next use. */
+static int
+read_stable(HANDLE handle, const WCHAR *path, semlock_view *view, char *bytes,
+            int32_t capacity)
+{
+    semlock_file file = {
+        .handle = -1, .dev = view->dev, .ino = view->ino, .ino_high = view->ino_high};
+    char *again = malloc((size_t)capacity);
+    int outcome = -ERROR_NOT_ENOUGH_MEMORY;
+    int length = 0;
+
+    if (again != NULL) {
+        outcome = length = semlock_read_all(handle, bytes, capacity);
+    }
+    if (outcome >= 0) {
+        outcome = semlock_still_at(path, &file);
+        if (outcome == 1) {
+            outcome = semlock_read_all(handle, again, capacity);
+            if (outcome >= 0) {
+                outcome = outcome == length && memcmp(bytes, again, (size_t)length) == 0
+                              ? SEMLOCK_OK
+                              : SEMLOCK_CHANGED;
+            }
+        }
+        else if (outcome == 0) {
+            outcome = SEMLOCK_CHANGED;
+        }
+    }
+    free(again);
+    view->length = length < 0 ? 0 : length;
+    return outcome;
+}
+
+static HANDLE
+open_to_look(const WCHAR *path, DWORD rights)
+{
+    return CreateFileW(path, rights, SEMLOCK_SHARE_ALL, NULL, OPEN_EXISTING,
+                       FILE_FLAG_OPEN_REPARSE_POINT | FILE_FLAG_BACKUP_SEMANTICS, NULL);
+}
+
+/* Look at what can't be opened for reading, and at what it is that can: the attributes are
+ * open to everybody who may list the directory, however P is shared. */
+static int
+look_at_attributes(const WCHAR *path, semlock_view *view)
+{
+    HANDLE handle = open_to_look(path, FILE_READ_ATTRIBUTES);
+    int outcome;
+
+    if (handle == INVALID_HANDLE_VALUE) {
+        outcome = semlock_last_error();
+        if (semlock_is_absent(outcome)) {
+            return SEMLOCK_FREE;
+        }
+        /* Deleted already, and there only until somebody closes it: look again. */
+        return semlock_exists(path) == 1 ? SEMLOCK_CHANGED : outcome;
+    }
+    outcome = describe(handle, view);
+    CloseHandle(handle);
+    return outcome;
+}
+
+/* SEMLOCK_OK with view and bytes; SEMLOCK_FREE if nothing is there; SEMLOCK_CHANGED if it
+ * changed hands during the look, so that the caller looks again; or an error, of which
+ * those of opening and reading the content (denied, shared or locked by somebody, too
+ * large) still come with a view. */
+int
+semlock_inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity)
+{
+    WCHAR place[SEMLOCK_WIDE_ROOM];
+    semlock_view opened;
+    HANDLE handle;
+    int outcome = semlock_wide(place, path, (int32_t)strlen(path));
+
+    memset(view, 0, sizeof *view);
+    if (outcome == 0) {
+        outcome = look_at_attributes(place, view);
+    }
+    if (outcome != 0 || view->kind != SEMLOCK_REGULAR) {
+        return outcome;
+    }
+    handle = open_to_look(place, GENERIC_READ);
+    if (handle == INVALID_HANDLE_VALUE) {
+        outcome = semlock_last_error();
+        return semlock_is_absent(outcome) ? SEMLOCK_CHANGED : outcome;
+    }
+    outcome = describe(handle, &opened);
+    if (outcome == 0 && (opened.ino != view->ino || opened.ino_high != view->ino_high ||
+                         opened.dev != view->dev || opened.kind != SEMLOCK_REGULAR)) {
+        outcome = SEMLOCK_CHANGED;
+    }
+    if (outcome == 0 && opened.size > capacity) {
+        outcome = -ERROR_FILE_TOO_LARGE;
+    }
+    if (outcome == 0) {
+        *view = opened;
+        outcome = read_stable(handle, place, view, bytes, capacity);
+        view->local = semlock_is_local(handle);
+        view->witness = semlock_witness(handle);
+    }
+    CloseHandle(handle);
+    return outcome;
+}

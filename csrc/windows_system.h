@@ -1,0 +1,82 @@
+/* Windows: what the Windows sources share, and how the protocol of semlock.h is carried
+ * out.
+ *
+ *   An instance is known by its volume's serial number and its file id, and is
+ *   changed through a handle: what is renamed or deleted is the file that was
+ *   judged, wherever it is by then.  So exactness holds against foreigners too.
+ *
+ *   GUARD and WITNESS are LockFileEx on one byte each, far behind the end of
+ *   the file.  Such locks are mandatory here, but only for those bytes, which
+ *   nobody reads.  They belong to the handle, so the kernel drops them with it.
+ *
+ *   P comes to be by renaming the finished file to it without replacing, and a
+ *   kept claim goes back and forth between P and its private name in the same
+ *   way.  An instance has one name at any time: no orphan is left beside P.
+ *
+ *   Every handle of ours shares reading, writing and deleting, so no look at a
+ *   lock keeps anybody from removing it.  A holder's handle has the right to
+ *   delete from the beginning.  Whoever opens P without sharing deletion gets a
+ *   sharing violation while it is held, and that is intended: were such a
+ *   reader let in, it could keep the holder from letting go.
+ */
+#ifndef SEMLOCK_WINDOWS_SYSTEM_H
+#define SEMLOCK_WINDOWS_SYSTEM_H
+
+#ifndef _WIN32_WINNT
+#define _WIN32_WINNT 0x0A00
+#endif
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#include <windows.h>
+
+#include "semlock.h"
+
+/* UTF-16 units of the longest path, the prefix for long ones and the final zero included.
+ */
+#define SEMLOCK_WIDE_ROOM 4224
+
+/* No reader ever keeps anybody out. */
+#define SEMLOCK_SHARE_ALL (FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE)
+
+/* In `named` of a file: it is under a name of its own and must be deleted to be given up,
+ * or it was once, so that its directory is known to have had a kept claim. */
+#define SEMLOCK_NAMED_NOW 1
+#define SEMLOCK_NAMED_BEFORE 2
+
+/* Marks the file of an in-place creator that has not finished.  Of the attributes that a
+ * file can be created with and that FAT, NTFS and a file server all keep, no program sets
+ * these two on its lock.  FILE_ATTRIBUTE_TEMPORARY alone says the same to people, but
+ * foreigners do give it to lock files that they hold, and FAT forgets it when the last
+ * handle closes. */
+#define SEMLOCK_UNFINISHED_ATTRIBUTES (FILE_ATTRIBUTE_HIDDEN | FILE_ATTRIBUTE_SYSTEM)
+
+/* windows_path.c: from the bytes that Python gives to what Windows takes. */
+int semlock_wide(WCHAR *room, const char *path, int32_t length);
+int semlock_private_path(WCHAR *room, const char *directory, int32_t length,
+                         const semlock_file *file);
+int semlock_temporary_path(WCHAR *room, const char *directory, int32_t length,
+                           semlock_pool *pool);
+
+/* windows_file.c: the steps that several calls share. */
+int semlock_last_error(void);
+HANDLE semlock_handle(const semlock_file *file);
+int semlock_is_absent(int error);
+int semlock_is_unsupported(int error);
+int semlock_exists(const WCHAR *path);
+int semlock_identity(HANDLE handle, semlock_file *file);
+int semlock_same_file(const semlock_file *a, const semlock_file *b);
+int semlock_still_at(const WCHAR *path, const semlock_file *file);
+int semlock_guard(HANDLE handle);
+void semlock_unguard(HANDLE handle);
+int semlock_take_witness(HANDLE handle);
+int semlock_witness(HANDLE handle);
+int semlock_write_all(HANDLE handle, const char *bytes, int32_t length);
+int semlock_read_all(HANDLE handle, char *bytes, int32_t capacity);
+int semlock_rename(HANDLE handle, const WCHAR *from, const WCHAR *to);
+int semlock_delete(HANDLE handle, const WCHAR *path, const WCHAR *aside);
+
+/* windows_inspect.c: is the file on a filesystem of the known local kinds? */
+int semlock_is_local(HANDLE handle);
+
+#endif

@@ -1,0 +1,48 @@
+"""Many locks at once."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from semlock import _native
+from semlock._lock import Lock
+from semlock._native import HELD, NESTED, OK, POOL, release_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from semlock._status import StrPath
+
+_FAILED = 255
+
+
+def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | None]:
+    """Try many locks in one call of the core, which holds no GIL.
+
+    For each path or ``Lock`` in order: the lock if it was taken, else ``None``.  Tools that
+    poll should make their ``Lock`` objects once and pass those.
+    """
+    locks = [item if isinstance(item, Lock) else Lock(item) for item in paths_or_locks]
+    for lock in locks:
+        if lock._record is None:
+            lock._lay_out()
+    frame = sys._getframe(1)
+    batch = _native.Batch([lock._native for lock in locks])
+    result: list[Lock | None] = [None] * len(locks)
+    try:
+        batch.run()
+        outcomes = batch.outcomes
+        if outcomes.count(HELD) != len(locks):
+            for index, outcome in enumerate(outcomes):
+                if outcome == HELD:
+                    continue
+                code = batch.error(index) if outcome == _FAILED else outcome
+                if locks[index]._settle(code, frame, may_wait=False):
+                    result[index] = locks[index]
+    except BaseException:
+        for index, outcome in enumerate(batch.outcomes):
+            if outcome in (OK, NESTED) or result[index] is not None:
+                release_lock(locks[index]._native, POOL)
+        raise
+    return result

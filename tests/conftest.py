@@ -1,0 +1,18 @@
+"""What all tests share."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Where a lock may be: a name in an empty directory of its own."""
+    return str(tmp_path / "the.lock")
+
+
+@pytest.fixture
+def names(tmp_path: Path):
+    """List what is in that directory."""
+    return lambda: sorted(os.listdir(tmp_path))

@@ -1,0 +1,122 @@
+"""Verdicts on holders: every branch, with real processes where there can be any."""
+
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+
+from semlock import LockInfo
+from semlock._identity import judge, other_process, this_process
+
+
+def view(*, witness=-1, local=1):
+    return types.SimpleNamespace(witness=witness, local=local)
+
+
+def me(**changes):
+    process = this_process()
+    fields = {
+        "pid": process.pid, "timestamp": 1, "start": process.start, "boot": process.boot,
+        "pidns": process.pidns, "timens": process.timens or None, "witness": "none",
+    }  # fmt: skip
+    return LockInfo(**{**fields, **changes})
+
+
+@pytest.fixture
+def ended():
+    """The number of a process that has ended and was reaped."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def test_a_taken_witness_is_life_whatever_the_record_says():
+    for info in (None, me(pid=1, boot="other"), LockInfo(pid=1, timestamp=1)):
+        assert judge(info, view(witness=1))[0] == "alive"
+
+
+def test_a_free_witness_is_death_only_if_the_record_claims_one():
+    assert judge(me(witness="kept"), view(witness=0))[0] == "dead"
+    for claim in ("left", "none", None):
+        assert judge(me(witness=claim), view(witness=0))[0] == "alive"
+
+
+def test_a_free_witness_proves_nothing_where_the_reader_is_far_away():
+    foreign = me(witness="kept", boot="other")
+    assert judge(foreign, view(witness=0, local=0))[0] == "unknown"
+    assert judge(foreign, view(witness=-1, local=0))[0] == "unknown"
+
+
+def test_no_record_is_unknown():
+    assert judge(None, view(witness=0)) == ("unknown", "its content names no holder")
+
+
+def test_a_foreign_record_is_unknown_though_its_process_is_gone(ended):
+    verdict, evidence = judge(LockInfo(pid=ended, timestamp=1), view(witness=0))
+    assert verdict == "unknown"
+    assert str(ended) in evidence
+
+
+def test_this_process_lives():
+    verdict, evidence = judge(me(), view())
+    assert (verdict, evidence) == ("alive", f"process {os.getpid()} runs")
+
+
+def test_a_process_that_is_gone_is_dead(ended):
+    verdict, evidence = judge(me(pid=ended), view())
+    assert verdict == "dead"
+    assert "no longer exists" in evidence
+
+
+def test_another_start_is_another_process():
+    verdict, evidence = judge(me(start=this_process().start + 1), view())
+    assert verdict == "dead"
+    assert "another process has its number" in evidence
+
+
+def test_a_record_without_a_start_gives_the_benefit_of_the_doubt():
+    assert judge(me(start=None), view())[0] == "alive"
+
+
+def test_starts_of_another_time_namespace_are_not_compared():
+    info = me(start=this_process().start + 1, timens=12345)
+    assert judge(info, view())[0] == "alive"
+
+
+def test_a_zombie_is_dead():
+    child = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
+    child.stdout.read()  # its end of the pipe closes when it has ended
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    process = other_process(child.pid)
+    verdict, evidence = judge(me(pid=child.pid, start=process.start), view())
+    child.stdout.close()
+    child.wait()
+    assert verdict == "dead"
+    assert "reaped" in evidence
+
+
+@pytest.mark.parametrize("claim", ["kept", "left"])
+def test_an_earlier_boot_is_over_if_the_filesystem_was_local_to_both(claim):
+    assert judge(me(boot="other", witness=claim), view())[0] == "dead"
+    assert judge(me(boot="other", witness=claim), view(local=0))[0] == "unknown"
+    assert judge(me(boot="other", witness="none"), view())[0] == "unknown"
+
+
+def test_another_pid_namespace_is_unknown():
+    verdict, evidence = judge(me(pidns=12345), view())
+    assert verdict == "unknown"
+    assert "container" in evidence
+
+
+def test_a_number_that_no_process_can_have_is_unknown_and_never_signalled():
+    assert judge(me(pid=2**31), view())[0] == "unknown"
+    assert judge(me(pid=2**32 - 1), view())[0] == "unknown"
+
+
+def test_what_is_known_of_another_process_is_comparable():
+    parent = other_process(os.getppid())
+    info = me(pid=parent.pid, start=parent.start)
+    assert parent.start > 0
+    assert judge(info, view())[0] == "alive"
