@@ -42,7 +42,7 @@ semlock_system_link_unnamed(int fd, const char *path, semlock_pool *pool)
 {
     char proc[40];
 
-    if (!pool->no_link_by_fd) {
+    if (!semlock_load32(&pool->no_link_by_fd)) {
         if (linkat(fd, "", AT_FDCWD, path, AT_EMPTY_PATH) == 0) {
             return SEMLOCK_OK;
         }
@@ -52,7 +52,7 @@ semlock_system_link_unnamed(int fd, const char *path, semlock_pool *pool)
     }
     snprintf(proc, sizeof proc, "/proc/self/fd/%d", fd);
     if (linkat(AT_FDCWD, proc, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0) {
-        pool->no_link_by_fd = 1;
+        semlock_store32(&pool->no_link_by_fd, 1);
         return SEMLOCK_OK;
     }
     if (errno == ENOENT && access(proc, F_OK) != 0) {
@@ -64,10 +64,12 @@ semlock_system_link_unnamed(int fd, const char *path, semlock_pool *pool)
 int
 semlock_system_link_kept(int fd, const char *name, const char *path, semlock_pool *pool)
 {
-    if (!pool->no_link_by_fd && linkat(fd, "", AT_FDCWD, path, AT_EMPTY_PATH) == 0) {
+    if (!semlock_load32(&pool->no_link_by_fd) &&
+        linkat(fd, "", AT_FDCWD, path, AT_EMPTY_PATH) == 0) {
         return SEMLOCK_OK;
     }
-    if (!pool->no_link_by_fd && errno != ENOENT && errno != EPERM && errno != EINVAL) {
+    if (!semlock_load32(&pool->no_link_by_fd) && errno != ENOENT && errno != EPERM &&
+        errno != EINVAL) {
         return -errno;
     }
     return linkat(AT_FDCWD, name, AT_FDCWD, path, 0) == 0 ? SEMLOCK_OK : -errno;
@@ -237,19 +239,25 @@ semlock_start_time(int64_t pid, int64_t *start)
     return proc_is_ours() ? read_stat(pid, &state, &threads, start) : -ESRCH;
 }
 
+/* Without /proc the process stays without boot and start, which makes its locks unjudgeable
+ * and is accepted.  Being short of descriptors now is no reason to stay so for ever. */
 int
 semlock_identify(semlock_process *process)
 {
+    int outcome;
+
     memset(process, 0, sizeof *process);
     process->pid = getpid();
-    if (semlock_start_time(process->pid, &process->start) != 0) {
-        process->start = 0;
-    }
     process->pidns = namespace_number("/proc/self/ns/pid");
     process->timens = namespace_number("/proc/self/ns/time");
-    if (read_small("/proc/sys/kernel/random/boot_id", process->boot, sizeof process->boot) >
-        0) {
-        process->boot[strcspn(process->boot, "\n")] = 0;
+    outcome =
+        read_small("/proc/sys/kernel/random/boot_id", process->boot, sizeof process->boot);
+    if (outcome == -EMFILE || outcome == -ENFILE || outcome == -EINTR) {
+        return outcome;
+    }
+    process->boot[outcome > 0 ? strcspn(process->boot, "\n") : 0] = 0;
+    if (semlock_start_time(process->pid, &process->start) != 0) {
+        process->start = 0;
     }
     return 0;
 }

@@ -71,7 +71,7 @@ semlock_object_begin(semlock_lock *lock)
     if (settled_owner(lock) != thread) {
         return SEMLOCK_HELD;
     }
-    if (!lock->reentrant || !lock->held) {
+    if (!lock->reentrant || !semlock_load32(&lock->held)) {
         return SEMLOCK_MINE;
     }
     lock->depth++;
@@ -84,11 +84,11 @@ semlock_object_won(semlock_lock *lock, const semlock_record *record)
 {
     lock->stamp_at = record->stamp_at;
     lock->token_at = record->token_at;
-    lock->expect_held = 0;
-    lock->look_at = 0;
+    semlock_store32(&lock->expect_held, 0);
+    semlock_store64(&lock->look_at, 0);
     lock->depth = 1;
     lock->serial++;
-    lock->held = 1;
+    semlock_store32(&lock->held, 1);
     return SEMLOCK_OK;
 }
 
@@ -100,14 +100,14 @@ semlock_object_failed(semlock_lock *lock, int outcome)
     return outcome;
 }
 
+/* A file is at the path: SEMLOCK_HELD, or SEMLOCK_LOOK when its holder is to be judged. */
 int
-semlock_object_held_by_file(semlock_lock *lock)
+semlock_object_seen_held(semlock_lock *lock)
 {
-    int64_t look_at = lock->look_at;
+    int64_t look_at = semlock_load64(&lock->look_at);
 
-    lock->expect_held = 1;
-    return semlock_object_failed(
-        lock, look_at != 0 && semlock_now_ns() < look_at ? SEMLOCK_HELD : SEMLOCK_LOOK);
+    semlock_store32(&lock->expect_held, 1);
+    return look_at != 0 && semlock_now_ns() < look_at ? SEMLOCK_HELD : SEMLOCK_LOOK;
 }
 
 /* Use what is held for a moment: SEMLOCK_OK with the owner to give back, or SEMLOCK_FREE. */
@@ -116,7 +116,7 @@ semlock_object_borrow(semlock_lock *lock, int64_t *owner)
 {
     for (;;) {
         *owner = settled_owner(lock);
-        if (*owner <= 0 || !lock->held) {
+        if (*owner <= 0 || !semlock_load32(&lock->held)) {
             return SEMLOCK_FREE;
         }
         if (semlock_swap_if64(&lock->owner, *owner, BORROWED)) {
@@ -137,7 +137,7 @@ semlock_object_end(semlock_lock *lock, int64_t *owner)
 {
     for (;;) {
         *owner = settled_owner(lock);
-        if (*owner <= 0 || !lock->held) {
+        if (*owner <= 0 || !semlock_load32(&lock->held)) {
             return SEMLOCK_FREE;
         }
         if (lock->reentrant) {
@@ -162,7 +162,7 @@ semlock_object_freed(semlock_lock *lock)
     semlock_file_reset(&lock->file);
     lock->depth = 0;
     lock->endings++;
-    lock->held = 0;
+    semlock_store32(&lock->held, 0);
     semlock_store64(&lock->owner, 0);
 }
 

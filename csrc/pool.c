@@ -24,7 +24,7 @@ semlock_pool_take(semlock_pool *pool, const semlock_lock *lock, int32_t mode,
         semlock_slot *slot = &pool->slots[i];
 
         if (semlock_load32(&slot->state) != 1 ||
-            slot->directory_hash != lock->directory_hash ||
+            semlock_load64(&slot->directory_hash) != lock->directory_hash ||
             !semlock_swap_if32(&slot->state, 1, 2)) {
             continue;
         }
@@ -49,12 +49,12 @@ semlock_pool_wants(semlock_pool *pool, const semlock_lock *lock)
         return 0;
     }
     for (int i = 0; i < SEMLOCK_SEEN; i++) {
-        if (pool->seen[i] == lock->directory_hash) {
+        if (semlock_load64(&pool->seen[i]) == lock->directory_hash) {
             return 1;
         }
     }
     place = (uint64_t)semlock_add64(&pool->seen_count, 1) % SEMLOCK_SEEN;
-    pool->seen[place] = lock->directory_hash;
+    semlock_store64(&pool->seen[place], lock->directory_hash);
     return 0;
 }
 
@@ -64,10 +64,10 @@ put_into(semlock_pool *pool, semlock_slot *slot, const semlock_lock *lock,
 {
     slot->file = *file;
     slot->directory_length = lock->directory_length;
-    slot->directory_hash = lock->directory_hash;
+    semlock_store64(&slot->directory_hash, lock->directory_hash);
     memcpy(slot->directory, lock->path, (size_t)lock->directory_length);
     slot->directory[lock->directory_length] = 0;
-    slot->used = (uint64_t)semlock_add64(&pool->count, 1);
+    semlock_store64(&slot->used, (uint64_t)semlock_add64(&pool->count, 1));
     semlock_store32(&slot->state, 1);
     return 1;
 }
@@ -78,6 +78,7 @@ semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file *fil
 {
     semlock_slot *oldest = NULL;
     int slots = pool->keep < SEMLOCK_POOL_SLOTS ? pool->keep : SEMLOCK_POOL_SLOTS;
+    uint64_t age = UINT64_MAX;
     int alike = 0;
 
     for (int i = 0; i < slots; i++) {
@@ -86,10 +87,11 @@ semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file *fil
         if (semlock_load32(&slot->state) == 0) {
             continue;
         }
-        if (slot->directory_hash == lock->directory_hash) {
+        if (semlock_load64(&slot->directory_hash) == lock->directory_hash) {
             alike++;
         }
-        else if (oldest == NULL || slot->used < oldest->used) {
+        else if (semlock_load64(&slot->used) < age) {
+            age = semlock_load64(&slot->used);
             oldest = slot;
         }
     }

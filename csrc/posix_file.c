@@ -200,17 +200,20 @@ semlock_remove_aside(const char *path, int32_t directory_length, const semlock_f
     if (error != 0) {
         return error;
     }
-    if (rename(path, aside) != 0) {
-        return errno == ENOENT ? SEMLOCK_LOST : -errno;
-    }
+    error = rename(path, aside) == 0 ? 0 : errno;
     still = semlock_still_at(aside, file);
     if (still == 1) {
-        return unlink(aside) == 0 || errno == ENOENT ? 0 : -errno;
+        /* It is gone from the path, which is what counts; the rest is tidying up. */
+        unlink(aside);
+        return 0;
+    }
+    if (error != 0) {
+        return error == ENOENT ? SEMLOCK_LOST : -error;
     }
     if (link(aside, path) == 0) {
         unlink(aside);
     }
-    return SEMLOCK_LOST;
+    return still < 0 ? still : SEMLOCK_LOST;
 }
 
 /* Give up a file that is nowhere but under its private name, or has no name at all. */

@@ -44,6 +44,19 @@ describe(const struct stat *seen, semlock_view *view)
     view->unfinished = (seen->st_mode & SEMLOCK_UNFINISHED_MODE) != 0;
 }
 
+/* What is open, without its bytes. */
+int
+semlock_describe(int fd, semlock_view *view)
+{
+    struct stat seen;
+
+    if (fstat(fd, &seen) != 0) {
+        return -errno;
+    }
+    describe(&seen, view);
+    return 0;
+}
+
 /* Read the record as it was while it was at the path: what is read twice the same, with the
  * path naming this inode in between, was not being written for its next use. */
 static int
@@ -78,7 +91,7 @@ read_stable(int fd, const char *path, semlock_view *view, char *bytes, int32_t c
 
 /* SEMLOCK_OK with view and bytes; SEMLOCK_FREE if nothing is there; SEMLOCK_CHANGED if it
  * changed hands during the look, so that the caller looks again; or an error, of which
- * -EACCES and -EFBIG still come with a view. */
+ * -EACCES and -EFBIG (with as many bytes as there was room for) still come with a view. */
 int
 semlock_inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity)
 {
@@ -102,12 +115,12 @@ semlock_inspect(const char *path, semlock_view *view, char *bytes, int32_t capac
     else if (opened.st_ino != named.st_ino || opened.st_dev != named.st_dev) {
         outcome = SEMLOCK_CHANGED;
     }
-    else if (opened.st_size > capacity) {
-        outcome = -EFBIG;
-    }
     else {
         describe(&opened, view);
         outcome = read_stable(fd, path, view, bytes, capacity);
+        if (outcome == SEMLOCK_OK && view->size > view->length) {
+            outcome = -EFBIG;
+        }
         view->local = semlock_system_local(fd);
         view->witness = semlock_system_witness(fd);
     }

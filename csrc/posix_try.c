@@ -38,7 +38,8 @@ adopt(semlock_file *file, const semlock_record *record)
     struct stat made;
     int fd = (int)file->handle;
 
-    if (fstat(fd, &made) != 0) {
+    /* Asked twice, because who doesn't know its own file can't clean up after itself. */
+    if (fstat(fd, &made) != 0 && fstat(fd, &made) != 0) {
         return -errno;
     }
     file->dev = (uint64_t)made.st_dev;
@@ -142,7 +143,9 @@ try_named(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
     }
     file->handle = open(name, FRESH_FLAGS, (mode_t)record->mode);
     if (file->handle < 0) {
-        return -errno;
+        outcome = -errno;
+        unlink(name); /* the name is ours alone, whatever the answer was worth */
+        return outcome;
     }
     outcome = adopt(file, record);
     if (outcome == 0) {
@@ -150,6 +153,9 @@ try_named(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
     }
     if (outcome == 0 && link(name, lock->path) != 0) {
         outcome = link_failed(file, errno, 1);
+        if (outcome == -ENOENT && access(name, F_OK) != 0) {
+            outcome = SEMLOCK_CHANGED; /* removed as abandoned: begin again */
+        }
     }
     unlink(name);
     return outcome;
@@ -211,8 +217,11 @@ try_in_place(semlock_lock *lock, semlock_pool *pool, const semlock_record *recor
         return SEMLOCK_CHANGED; /* removed as unfinished: begin again */
     }
     outcome = still < 0 ? still : fill(lock, pool, record);
-    if (outcome == 0 && fstat(fd, &made) == 0 && (made.st_mode & SEMLOCK_UNFINISHED_MODE) &&
-        fchmod(fd, made.st_mode & 0777) != 0) {
+    if (outcome == 0 && fstat(fd, &made) != 0) {
+        outcome = -errno;
+    }
+    else if (outcome == 0 && (made.st_mode & SEMLOCK_UNFINISHED_MODE) &&
+             fchmod(fd, made.st_mode & 0777) != 0) {
         outcome = -errno;
     }
     if (outcome == 0 && guard < 0) {
@@ -233,26 +242,32 @@ no_hard_links(int outcome)
            outcome == -ENOSYS || outcome == -EMLINK;
 }
 
+/* Begin again when somebody removed the unfinished file, but not for ever. */
+static int
+again_and_again(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
+                int (*way)(semlock_lock *, semlock_pool *, const semlock_record *))
+{
+    int outcome = SEMLOCK_CHANGED;
+
+    for (int tries = 0; tries < 8 && outcome == SEMLOCK_CHANGED; tries++) {
+        semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
+        outcome = way(lock, pool, record);
+    }
+    return outcome;
+}
+
 static int
 try_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
 {
     int outcome = record->in_place ? -EOPNOTSUPP : try_unnamed(lock, pool, record);
     int whole;
 
-    if (outcome < 0 && no_hard_links(outcome) && !record->in_place) {
-        semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
-        outcome = try_named(lock, pool, record);
+    if (!record->in_place && no_hard_links(outcome)) {
+        outcome = again_and_again(lock, pool, record, try_named);
     }
     whole = outcome == SEMLOCK_OK;
-    for (int again = 0; again < 8; again++) {
-        if (outcome != SEMLOCK_CHANGED && !no_hard_links(outcome)) {
-            break;
-        }
-        semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
-        outcome = try_in_place(lock, pool, record);
-        if (no_hard_links(outcome)) {
-            break;
-        }
+    if (no_hard_links(outcome)) {
+        outcome = again_and_again(lock, pool, record, try_in_place);
     }
     if (outcome != SEMLOCK_OK) {
         semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
@@ -266,7 +281,7 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, in
 {
     int outcome = SEMLOCK_CHANGED;
 
-    if (lock->expect_held && !seen_free) {
+    if (semlock_load32(&lock->expect_held) && !seen_free) {
         seen_free = access(lock->path, F_OK) != 0;
         if (!seen_free) {
             return SEMLOCK_HELD;
@@ -305,8 +320,10 @@ try_one(semlock_lock *lock, semlock_pool *pool, int seen_free)
     if (outcome == SEMLOCK_OK) {
         return won(lock, record);
     }
-    return outcome == SEMLOCK_HELD ? semlock_object_held_by_file(lock)
-                                   : semlock_object_failed(lock, outcome);
+    if (outcome == SEMLOCK_HELD) {
+        outcome = semlock_object_seen_held(lock);
+    }
+    return semlock_object_failed(lock, outcome);
 }
 
 int
@@ -351,10 +368,7 @@ semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t 
             last += *last == '/';
             if (faccessat(directory, last, F_OK, 0) == 0) {
                 /* Only a look: it needs no thread to own the object. */
-                lock->expect_held = 1;
-                outcomes[i] = lock->look_at != 0 && semlock_now_ns() < lock->look_at
-                                  ? SEMLOCK_HELD
-                                  : SEMLOCK_LOOK;
+                outcomes[i] = (char)semlock_object_seen_held(lock);
                 continue;
             }
             seen_free = 1;

@@ -151,7 +151,7 @@ void semlock_object_return(semlock_lock *lock, int64_t owner);
 int semlock_object_begin(semlock_lock *lock);
 int semlock_object_won(semlock_lock *lock, const semlock_record *record);
 int semlock_object_failed(semlock_lock *lock, int outcome);
-int semlock_object_held_by_file(semlock_lock *lock);
+int semlock_object_seen_held(semlock_lock *lock);
 int semlock_object_end(semlock_lock *lock, int64_t *owner);
 void semlock_object_freed(semlock_lock *lock);
 void semlock_file_reset(semlock_file *file);
@@ -187,6 +187,7 @@ int semlock_private_path(char *room, const char *directory, int32_t length,
                          const semlock_file *file);
 int semlock_temporary_path(char *room, const char *directory, int32_t length,
                            semlock_pool *pool);
+int semlock_describe(int fd, semlock_view *view);
 int semlock_guard(int fd);
 void semlock_unguard(int fd);
 int semlock_still_at(const char *path, const semlock_file *file);

@@ -76,8 +76,7 @@ semlock_release(semlock_lock *lock, semlock_pool *pool)
     }
     outcome = release_held(lock, pool);
     if (outcome < 0 || outcome == SEMLOCK_GUARDED) {
-        semlock_store64(&lock->owner,
-                        owner); /* it is still held, and can be let go again */
+        semlock_store64(&lock->owner, owner); /* it is still held, and can be let go again */
         return outcome;
     }
     semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
@@ -183,15 +182,42 @@ open_exact(const WCHAR *path, const semlock_file *file, HANDLE *handle)
     return error == -ERROR_SHARING_VIOLATION ? SEMLOCK_GUARDED : error;
 }
 
-/* Are the bytes still those that were judged?  They are looked at after the path. */
+/* Is what is open still what was judged, apart from its bytes?  Unfinished then and finished
+ * now is another thing: its creator holds it.  Of a file too long to be read the times stand
+ * for the bytes that were not. */
+static int
+same_state(HANDLE handle, const semlock_view *judged)
+{
+    semlock_view now;
+    int outcome = semlock_describe(handle, &now);
+
+    if (outcome != 0) {
+        return outcome;
+    }
+    if (now.unfinished != judged->unfinished) {
+        return SEMLOCK_CHANGED;
+    }
+    if (judged->size > judged->length &&
+        (now.size != judged->size || now.ctime_ns != judged->ctime_ns ||
+         now.mtime_ns != judged->mtime_ns)) {
+        return SEMLOCK_CHANGED;
+    }
+    return SEMLOCK_OK;
+}
+
+/* Is it still what was judged, and the verdict still true?  Looked at after the path. */
 static int
 compare(HANDLE handle, const semlock_view *judged, const char *bytes, int32_t flags)
 {
     char small[1024];
     char *now = small;
-    int32_t room = judged->length + 1;
-    int outcome, length;
+    int32_t room = judged->length + (judged->size > judged->length ? 0 : 1);
+    int outcome = same_state(handle, judged);
+    int length;
 
+    if (outcome != SEMLOCK_OK) {
+        return outcome;
+    }
     if (room > (int32_t)sizeof small) {
         now = malloc((size_t)room);
         if (now == NULL) {
@@ -208,9 +234,6 @@ compare(HANDLE handle, const semlock_view *judged, const char *bytes, int32_t fl
     }
     else if (!(flags & SEMLOCK_DESPITE_WITNESS) && semlock_witness(handle) == 1) {
         outcome = SEMLOCK_ALIVE;
-    }
-    else {
-        outcome = SEMLOCK_OK;
     }
     if (now != small) {
         free(now);

@@ -15,42 +15,6 @@
 #define DISPOSITION_POSIX 0x02u
 #define DISPOSITION_READONLY_TOO 0x10u
 
-#define FILETIME_OF_1970 116444736000000000
-
-int64_t
-semlock_thread(void)
-{
-    return (int64_t)GetCurrentThreadId();
-}
-
-void
-semlock_yield(void)
-{
-    SwitchToThread();
-}
-
-int64_t
-semlock_wall_seconds(void)
-{
-    FILETIME now;
-
-    GetSystemTimePreciseAsFileTime(&now);
-    return ((int64_t)((uint64_t)now.dwHighDateTime << 32 | now.dwLowDateTime) -
-            FILETIME_OF_1970) /
-           10000000;
-}
-
-int64_t
-semlock_now_ns(void)
-{
-    LARGE_INTEGER count, rate;
-
-    QueryPerformanceCounter(&count);
-    QueryPerformanceFrequency(&rate);
-    return count.QuadPart / rate.QuadPart * 1000000000 +
-           count.QuadPart % rate.QuadPart * 1000000000 / rate.QuadPart;
-}
-
 /* The error of the call before, as a negative number even where the call forgot to set one.
  */
 int

@@ -5,15 +5,13 @@
 
 #include "windows_system.h"
 
-#define FILETIME_OF_1970 116444736000000000
-
 /* Reparse points that stand for another place: symbolic links, junctions, those of WSL. */
 #define SURROGATE_TAG 0x20000000u
 
 static int64_t
 nanoseconds(LARGE_INTEGER time)
 {
-    return (time.QuadPart - FILETIME_OF_1970) * 100;
+    return (time.QuadPart - SEMLOCK_FILETIME_OF_1970) * 100;
 }
 
 static int
@@ -30,9 +28,9 @@ kind_of(DWORD type, const FILE_ATTRIBUTE_TAG_INFO *tag)
                                                           : SEMLOCK_REGULAR;
 }
 
-/* What is behind the handle: 0 with the view, or an error. */
-static int
-describe(HANDLE handle, semlock_view *view)
+/* What is open, without its bytes. */
+int
+semlock_describe(HANDLE handle, semlock_view *view)
 {
     FILE_ATTRIBUTE_TAG_INFO tag;
     FILE_STANDARD_INFO standard;
@@ -49,8 +47,7 @@ describe(HANDLE handle, semlock_view *view)
         return 0;
     }
     if (!GetFileInformationByHandleEx(handle, FileBasicInfo, &basic, sizeof basic) ||
-        !GetFileInformationByHandleEx(handle, FileStandardInfo, &standard,
-                                      sizeof standard)) {
+        !GetFileInformationByHandleEx(handle, FileStandardInfo, &standard, sizeof standard)) {
         return semlock_last_error();
     }
     error = semlock_identity(handle, &id);
@@ -128,8 +125,7 @@ semlock_is_local(HANDLE handle)
     length = GetFinalPathNameByHandleW(handle, full, SEMLOCK_WIDE_ROOM, VOLUME_NAME_DOS);
     if (length == 0) {
         /* A volume without a letter or a folder has no name of this form. */
-        length =
-            GetFinalPathNameByHandleW(handle, full, SEMLOCK_WIDE_ROOM, VOLUME_NAME_GUID);
+        length = GetFinalPathNameByHandleW(handle, full, SEMLOCK_WIDE_ROOM, VOLUME_NAME_GUID);
     }
     if (length == 0 || length >= SEMLOCK_WIDE_ROOM || !has_local_root(full)) {
         return 0;
@@ -199,15 +195,15 @@ look_at_attributes(const WCHAR *path, semlock_view *view)
         /* Deleted already, and there only until somebody closes it: look again. */
         return semlock_exists(path) == 1 ? SEMLOCK_CHANGED : outcome;
     }
-    outcome = describe(handle, view);
+    outcome = semlock_describe(handle, view);
     CloseHandle(handle);
     return outcome;
 }
 
 /* SEMLOCK_OK with view and bytes; SEMLOCK_FREE if nothing is there; SEMLOCK_CHANGED if it
- * changed hands during the look, so that the caller looks again; or an error, of which
- * those of opening and reading the content (denied, shared or locked by somebody, too
- * large) still come with a view. */
+ * changed hands during the look, so that the caller looks again; or an error.  Errors of
+ * opening and reading the content (denied, shared or locked by somebody, or too large, which
+ * comes with as many bytes as there was room for) still come with a view. */
 int
 semlock_inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity)
 {
@@ -228,17 +224,17 @@ semlock_inspect(const char *path, semlock_view *view, char *bytes, int32_t capac
         outcome = semlock_last_error();
         return semlock_is_absent(outcome) ? SEMLOCK_CHANGED : outcome;
     }
-    outcome = describe(handle, &opened);
+    outcome = semlock_describe(handle, &opened);
     if (outcome == 0 && (opened.ino != view->ino || opened.ino_high != view->ino_high ||
                          opened.dev != view->dev || opened.kind != SEMLOCK_REGULAR)) {
         outcome = SEMLOCK_CHANGED;
     }
-    if (outcome == 0 && opened.size > capacity) {
-        outcome = -ERROR_FILE_TOO_LARGE;
-    }
     if (outcome == 0) {
         *view = opened;
         outcome = read_stable(handle, place, view, bytes, capacity);
+        if (outcome == SEMLOCK_OK && view->size > view->length) {
+            outcome = -ERROR_FILE_TOO_LARGE;
+        }
         view->local = semlock_is_local(handle);
         view->witness = semlock_witness(handle);
     }

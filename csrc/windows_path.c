@@ -167,8 +167,7 @@ semlock_private_path(WCHAR *room, const char *directory, int32_t length,
 }
 
 int
-semlock_temporary_path(WCHAR *room, const char *directory, int32_t length,
-                       semlock_pool *pool)
+semlock_temporary_path(WCHAR *room, const char *directory, int32_t length, semlock_pool *pool)
 {
     char token[33];
     char name[64];

@@ -1,4 +1,4 @@
-/* Windows: who a process is, and what became of it. */
+/* Windows: clocks, who a process is, and what became of it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +9,40 @@
 #endif
 
 #define PID_LIMIT 0xffffffff
+
+int64_t
+semlock_thread(void)
+{
+    return (int64_t)GetCurrentThreadId();
+}
+
+void
+semlock_yield(void)
+{
+    SwitchToThread();
+}
+
+int64_t
+semlock_wall_seconds(void)
+{
+    FILETIME now;
+
+    GetSystemTimePreciseAsFileTime(&now);
+    return ((int64_t)((uint64_t)now.dwHighDateTime << 32 | now.dwLowDateTime) -
+            SEMLOCK_FILETIME_OF_1970) /
+           10000000;
+}
+
+int64_t
+semlock_now_ns(void)
+{
+    LARGE_INTEGER count, rate;
+
+    QueryPerformanceCounter(&count);
+    QueryPerformanceFrequency(&rate);
+    return count.QuadPart / rate.QuadPart * 1000000000 +
+           count.QuadPart % rate.QuadPart * 1000000000 / rate.QuadPart;
+}
 
 static int64_t
 creation_time(HANDLE process)
@@ -64,8 +98,8 @@ read_registry(const char *key, const char *name, DWORD type, void *value, DWORD 
 {
     DWORD found;
     HKEY opened;
-    LSTATUS error = RegOpenKeyExA(HKEY_LOCAL_MACHINE, key, 0,
-                                  KEY_QUERY_VALUE | KEY_WOW64_64KEY, &opened);
+    LSTATUS error =
+        RegOpenKeyExA(HKEY_LOCAL_MACHINE, key, 0, KEY_QUERY_VALUE | KEY_WOW64_64KEY, &opened);
 
     if (error == ERROR_SUCCESS) {
         error = RegQueryValueExA(opened, name, NULL, &found, value, size);
@@ -174,6 +208,5 @@ semlock_probe(int64_t pid, int64_t start)
     if (waited == WAIT_OBJECT_0) {
         return SEMLOCK_ZOMBIE;
     }
-    return waited == WAIT_TIMEOUT && start != 0 && began != 0 ? SEMLOCK_RUNS
-                                                              : SEMLOCK_EXISTS;
+    return waited == WAIT_TIMEOUT && start != 0 && began != 0 ? SEMLOCK_RUNS : SEMLOCK_EXISTS;
 }

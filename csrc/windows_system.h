@@ -32,6 +32,8 @@
 
 #include "semlock.h"
 
+#define SEMLOCK_FILETIME_OF_1970 116444736000000000 /* in hundreds of nanoseconds */
+
 /* UTF-16 units of the longest path, the prefix for long ones and the final zero included.
  */
 #define SEMLOCK_WIDE_ROOM 4224
@@ -76,7 +78,8 @@ int semlock_read_all(HANDLE handle, char *bytes, int32_t capacity);
 int semlock_rename(HANDLE handle, const WCHAR *from, const WCHAR *to);
 int semlock_delete(HANDLE handle, const WCHAR *path, const WCHAR *aside);
 
-/* windows_inspect.c: is the file on a filesystem of the known local kinds? */
+/* windows_inspect.c: what a file is, and whether it is on a known local filesystem. */
+int semlock_describe(HANDLE handle, semlock_view *view);
 int semlock_is_local(HANDLE handle);
 
 #endif

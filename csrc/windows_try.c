@@ -263,8 +263,7 @@ try_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
             break;
         }
     }
-    return outcome == SEMLOCK_CHANGED || outcome == SEMLOCK_GUARDED ? SEMLOCK_HELD
-                                                                    : outcome;
+    return outcome == SEMLOCK_CHANGED || outcome == SEMLOCK_GUARDED ? SEMLOCK_HELD : outcome;
 }
 
 static int

@@ -40,6 +40,7 @@ _LAST_LOOK = 1_000_000_000
 
 _GUARD_PAUSE = 0.0005
 _RECLAIM_PATIENCE = 0.002
+_TRIES = 10
 
 _RELEASED = (OK, NESTED)
 
@@ -223,7 +224,9 @@ class Lock:
 
     def _settle(self, outcome: int, frame: FrameType, *, may_wait: bool) -> bool:
         """Make of the outcome of a try a lock that is held, or one that can't be had now."""
-        while True:
+        # Bounded, so that a path that changes hands at every look uses up no more time than
+        # there was given.
+        for _ in range(_TRIES):
             if outcome == OK:
                 self._place = (frame.f_code, frame.f_lasti)
                 if self._heartbeat is not None:
@@ -245,6 +248,9 @@ class Lock:
             elif outcome < 0 and outcome != -errno.EINTR:
                 raise _explain.os_error(self.path, outcome)
             outcome = try_lock(self._native, POOL)
+        if outcome in (OK, NESTED):
+            return self._settle(outcome, frame, may_wait=may_wait)
+        return False
 
     def _judge(self, frame: FrameType, *, may_wait: bool) -> bool:
         """Look who holds the lock; ``True`` if it may be free now."""
@@ -262,7 +268,9 @@ class Lock:
                 remove_exactly(
                     found,
                     self._encoded,
-                    robs=found.verdict == ALIVE,
+                    robs=self._policy is not None
+                    and found.verdict == ALIVE
+                    and not found.unfinished,
                     patience=_RECLAIM_PATIENCE,
                 )
             except LockTimeoutError:
@@ -398,7 +406,8 @@ class Lock:
 
     def check(self) -> None:
         """Make sure that the lock is still held: ``LockLostError`` if somebody removed it."""
-        outcome = _native.check_lock(self._native)
+        while (outcome := _native.check_lock(self._native)) == -errno.EINTR:
+            pass
         if outcome == _native.LOST:
             raise _explain.lost_error(self)
         if outcome == _native.FREE:

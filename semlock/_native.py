@@ -191,7 +191,7 @@ def look(path: bytes) -> Look | None:
         # tries the last look will do, for whoever acts on it compares again under the guard.
         for _ in range(100):
             outcome = lib.semlock_inspect(path, view, data, room)
-            if outcome != CHANGED:
+            if outcome not in (CHANGED, -errno.EINTR):
                 break
         if outcome == FREE:
             return None
@@ -201,7 +201,7 @@ def look(path: bytes) -> Look | None:
         if outcome < 0:
             if view.ino == 0:
                 raise_os_error(outcome, path)
-            return Look(view, b"", outcome)
+            return Look(view, ffi.buffer(data, view.length)[:], outcome)
         return Look(view, ffi.buffer(data, view.length)[:], 0)
 
 
@@ -215,7 +215,10 @@ def remove(path: bytes, seen: Look, *, despite_witness: bool) -> int:
 def identify() -> tuple[int, int, int, int, str]:
     """Say who this process is: pid, start, PID namespace, time namespace, boot."""
     process = ffi.new("semlock_process *")
-    lib.semlock_identify(process)
+    while (outcome := lib.semlock_identify(process)) == -errno.EINTR:
+        pass
+    if outcome < 0:
+        raise_os_error(outcome, "/proc")
     boot = ffi.string(process.boot).decode("ascii", "replace")
     return process.pid, process.start, process.pidns, process.timens, boot
 

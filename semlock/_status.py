@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # How long to wait for somebody who sits on the guard, which others hold for microseconds.
 GUARD_PATIENCE = 5.0
 _GUARD_PAUSE = 0.001
+_TRIES = 100
 
 _KEPT_PREFIX = ".semlock-"
 _KEPT_SUFFIXES = (".kept", ".tmp")
@@ -233,7 +234,7 @@ def remove(
     """
     text = absolute(path)
     encoded = os.fsencode(text)
-    while True:
+    for _ in range(_TRIES):
         found = look_at(text, encoded, decode_text)
         if found.state == "free":
             return None
@@ -252,6 +253,11 @@ def remove(
             )
         if remove_exactly(found, encoded, robs=force):
             return found
+    raise LockHeldError(
+        f"{text} changes hands at every look, so it was not removed: it is held by {found.holder}",
+        path=text,
+        status=found,
+    )
 
 
 def _matches(

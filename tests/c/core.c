@@ -1,0 +1,382 @@
+/* The core without Python: every call, its outcomes, and what is on disk after it.
+ *
+ * Run by tests/c/test_core.py, plain, under the sanitizers and under valgrind.  The first
+ * argument is an empty directory.  Prints one line for each part and "all well" at the end.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "semlock.h"
+
+#define CHECK(condition)                                                                      \
+    do {                                                                                      \
+        if (!(condition)) {                                                                   \
+            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, \
+                    errno);                                                                   \
+            abort();                                                                          \
+        }                                                                                     \
+    } while (0)
+
+static const char text[] = "pid=1\ntimestamp=0000000000\ntoken="
+                           "00000000000000000000000000000000\nwitness=none\n";
+static char directory[300];
+
+static semlock_record
+record_of(int32_t in_place)
+{
+    semlock_record record = {.text = text,
+                             .length = (int32_t)sizeof text - 1,
+                             .stamp_at = 16,
+                             .token_at = 33,
+                             .witness_at = 74,
+                             .mode = 0644,
+                             .durability = SEMLOCK_SYNC_NONE,
+                             .in_place = in_place};
+    return record;
+}
+
+static void
+start(semlock_lock *lock, char *room, const char *name, const semlock_record *record)
+{
+    memset(lock, 0, sizeof *lock);
+    sprintf(room, "%s/%s", directory, name);
+    semlock_set_path(lock, room, (int32_t)strlen(room));
+    lock->record = record;
+}
+
+static int
+files(void)
+{
+    DIR *listing = opendir(directory);
+    int count = 0;
+
+    for (struct dirent *entry; (entry = readdir(listing)) != NULL;) {
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    closedir(listing);
+    return count;
+}
+
+static int
+descriptors(void)
+{
+    DIR *listing = opendir("/proc/self/fd");
+    int count = 0;
+
+    while (readdir(listing) != NULL) {
+        count++;
+    }
+    closedir(listing);
+    return count;
+}
+
+static void
+one_lock(semlock_pool *pool, int32_t in_place)
+{
+    semlock_record record = record_of(in_place);
+    semlock_lock first, second;
+    semlock_view view;
+    char a[400], b[400], bytes[500];
+    int before = descriptors();
+
+    start(&first, a, "one", &record);
+    start(&second, b, "one", &record);
+    for (int round = 0; round < 6; round++) {
+        CHECK(semlock_try(&first, pool) == SEMLOCK_OK);
+        CHECK(semlock_try(&first, pool) == SEMLOCK_MINE);
+        second.look_at = 0;
+        CHECK(semlock_try(&second, pool) == SEMLOCK_LOOK);
+        second.look_at = semlock_now_ns() + 1000000000000;
+        CHECK(semlock_try(&second, pool) == SEMLOCK_HELD);
+        CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+        CHECK(view.length == record.length && !view.unfinished && view.witness == 1);
+        CHECK(memcmp(bytes + record.token_at, first.token, 32) == 0);
+        CHECK(memcmp(bytes + record.witness_at, "kept", 4) == 0);
+        CHECK(semlock_check(&first) == SEMLOCK_OK);
+        CHECK(semlock_refresh(&first, bytes, record.length) == SEMLOCK_OK);
+        CHECK(semlock_refresh(&first, bytes, record.length - 1) == -EINVAL);
+        CHECK(semlock_remove(a, pool, &view, bytes, 0) == SEMLOCK_ALIVE);
+        bytes[0] ^= 1;
+        CHECK(semlock_remove(a, pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) ==
+              SEMLOCK_CHANGED);
+        int outcome = semlock_release(&first, pool);
+        CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_KEPT);
+        CHECK(semlock_release(&first, pool) == SEMLOCK_FREE);
+        CHECK(semlock_check(&first) == SEMLOCK_FREE);
+        CHECK(access(a, F_OK) != 0);
+    }
+    semlock_pool_drain(pool, NULL, 0);
+    CHECK(files() == 0);
+    CHECK(descriptors() == before);
+}
+
+static void
+lost(semlock_pool *pool)
+{
+    semlock_record record = record_of(0);
+    semlock_lock lock;
+    semlock_view view;
+    char a[400], bytes[500];
+
+    start(&lock, a, "lost", &record);
+    for (int round = 0; round < 4; round++) {
+        CHECK(semlock_try(&lock, pool) == SEMLOCK_OK);
+        CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+        CHECK(semlock_remove(a, pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) == SEMLOCK_OK);
+        CHECK(semlock_remove(a, pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) == SEMLOCK_LOST);
+        CHECK(semlock_check(&lock) == SEMLOCK_LOST);
+        CHECK(semlock_refresh(&lock, bytes, record.length) == SEMLOCK_LOST);
+        CHECK(close(open(a, O_CREAT | O_EXCL | O_WRONLY, 0600)) == 0);
+        CHECK(semlock_release(&lock, pool) == SEMLOCK_LOST);
+        CHECK(access(a, F_OK) == 0 && unlink(a) == 0);
+    }
+    semlock_pool_drain(pool, NULL, 0);
+    CHECK(files() == 0);
+}
+
+static void
+odd_paths(semlock_pool *pool)
+{
+    semlock_record record = record_of(0);
+    semlock_lock lock;
+    semlock_view view;
+    char a[400], bytes[64];
+
+    start(&lock, a, "missing/x", &record);
+    CHECK(semlock_try(&lock, pool) == -ENOENT);
+    CHECK(lock.owner == 0 && lock.file.handle == -1);
+    CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_FREE);
+    start(&lock, a, "odd", &record);
+    CHECK(mkdir(a, 0700) == 0);
+    CHECK(semlock_try(&lock, pool) == SEMLOCK_LOOK);
+    CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+    CHECK(view.kind == SEMLOCK_DIRECTORY && rmdir(a) == 0);
+    CHECK(symlink("nowhere", a) == 0);
+    CHECK(semlock_try(&lock, pool) == SEMLOCK_LOOK);
+    CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+    CHECK(view.kind == SEMLOCK_SYMLINK && unlink(a) == 0);
+    CHECK(mkfifo(a, 0600) == 0);
+    CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+    CHECK(view.kind == SEMLOCK_OTHER && unlink(a) == 0);
+    int fd = open(a, O_CREAT | O_WRONLY, 0600);
+    CHECK(ftruncate(fd, 65) == 0 && close(fd) == 0);
+    CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == -EFBIG);
+    CHECK(view.size == 65 && unlink(a) == 0);
+    CHECK(files() == 0);
+}
+
+static void
+nested(semlock_pool *pool)
+{
+    semlock_record record = record_of(0);
+    semlock_lock lock;
+    char a[400];
+
+    start(&lock, a, "nested", &record);
+    lock.reentrant = 1;
+    CHECK(semlock_try(&lock, pool) == SEMLOCK_OK);
+    CHECK(semlock_try(&lock, pool) == SEMLOCK_NESTED);
+    CHECK(lock.depth == 2);
+    CHECK(semlock_release(&lock, pool) == SEMLOCK_NESTED);
+    CHECK(lock.held && access(a, F_OK) == 0);
+    CHECK(semlock_release(&lock, pool) != SEMLOCK_NESTED);
+    CHECK(!lock.held && access(a, F_OK) != 0);
+}
+
+static void
+batch(semlock_pool *pool)
+{
+    enum { COUNT = 50 };
+    semlock_record record = record_of(0);
+    semlock_lock locks[COUNT], others[COUNT], *pointers[COUNT];
+    char rooms[2 * COUNT][400], name[40], outcomes[COUNT];
+    int32_t errors[COUNT];
+
+    for (int i = 0; i < COUNT; i++) {
+        sprintf(name, "batch%d", i);
+        start(&locks[i], rooms[i], name, &record);
+        start(&others[i], rooms[COUNT + i], name, &record);
+        pointers[i] = &others[i];
+        if (i % 2 == 0) {
+            CHECK(semlock_try(&locks[i], pool) == SEMLOCK_OK);
+        }
+    }
+    semlock_try_many(pointers, outcomes, errors, COUNT, pool);
+    for (int i = 0; i < COUNT; i++) {
+        CHECK(outcomes[i] == (i % 2 == 0 ? SEMLOCK_LOOK : SEMLOCK_OK));
+        semlock_release(i % 2 == 0 ? &locks[i] : &others[i], pool);
+    }
+    semlock_pool_drain(pool, NULL, 0);
+    CHECK(files() == 0);
+}
+
+static void
+after_a_kill(semlock_pool *pool)
+{
+    semlock_record record = record_of(0);
+    semlock_lock lock;
+    semlock_view view;
+    char a[400], bytes[500];
+    int status;
+
+    start(&lock, a, "killed", &record);
+    for (int round = 0; round < 3; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            semlock_pool own = {.seed = {7, (uint64_t)round}, .keep = 4};
+            for (int i = 0; i < 3; i++) {
+                CHECK(semlock_try(&lock, &own) == SEMLOCK_OK);
+                semlock_release(&lock, &own);
+            }
+            CHECK(semlock_try(&lock, &own) == SEMLOCK_OK);
+            raise(SIGKILL);
+        }
+        CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+        CHECK(files() == 2); /* the lock, and the private name of the kept claim */
+        CHECK(semlock_try(&lock, pool) == SEMLOCK_LOOK);
+        CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+        CHECK(view.witness == 0 && view.links == 2);
+        CHECK(semlock_probe(child, 0) == SEMLOCK_GONE);
+        CHECK(semlock_remove(a, pool, &view, bytes, 0) == SEMLOCK_OK);
+        CHECK(files() == 0);
+    }
+}
+
+static void
+processes(void)
+{
+    semlock_process me;
+    int64_t start;
+
+    CHECK(semlock_identify(&me) == 0 && me.pid == getpid() && me.start > 0);
+    CHECK(semlock_probe(me.pid, me.start) == SEMLOCK_RUNS);
+    CHECK(semlock_probe(me.pid, me.start + 1) == SEMLOCK_RECYCLED);
+    CHECK(semlock_probe(me.pid, 0) == SEMLOCK_EXISTS);
+    CHECK(semlock_probe(0, 0) == -EINVAL && semlock_probe(-1, 0) == -EINVAL);
+    CHECK(semlock_probe((int64_t)1 << 32, 0) == -EINVAL);
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    siginfo_t info;
+    CHECK(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0);
+    CHECK(semlock_start_time(child, &start) == 0);
+    CHECK(semlock_probe(child, start) == SEMLOCK_ZOMBIE);
+    CHECK(waitpid(child, NULL, 0) == child);
+    CHECK(semlock_probe(child, start) == SEMLOCK_GONE);
+}
+
+static semlock_pool *shared_pool;
+static semlock_record shared_record;
+static int inside;
+static semlock_lock one_object;
+static char one_room[400];
+
+static void *
+contend(void *argument)
+{
+    int own_objects = argument != NULL;
+    semlock_lock mine, *lock = &one_object;
+    char a[400];
+    int won = 0;
+
+    if (own_objects) {
+        start(&mine, a, "threads", &shared_record);
+        lock = &mine;
+    }
+    while (won < 200) {
+        int outcome = semlock_try(lock, shared_pool);
+
+        if (outcome == SEMLOCK_OK) {
+            CHECK(__atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST) == 1);
+            won++;
+            CHECK(semlock_check(lock) == SEMLOCK_OK);
+            CHECK(__atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST) == 0);
+            outcome = semlock_release(lock, shared_pool);
+            CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_KEPT);
+        }
+        else {
+            CHECK(outcome == SEMLOCK_HELD || outcome == SEMLOCK_LOOK);
+            semlock_yield();
+        }
+    }
+    return NULL;
+}
+
+static void *
+beat(void *argument)
+{
+    int *stop = argument;
+
+    while (!__atomic_load_n(stop, __ATOMIC_SEQ_CST)) {
+        int outcome = semlock_refresh(&one_object, text, (int32_t)sizeof text - 1);
+
+        CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_FREE || outcome == SEMLOCK_GUARDED);
+        semlock_yield();
+    }
+    return NULL;
+}
+
+static void
+threads(semlock_pool *pool)
+{
+    pthread_t runners[4], heart;
+    int stop = 0;
+
+    shared_pool = pool;
+    shared_record = record_of(0);
+    start(&one_object, one_room, "threads", &shared_record);
+    pthread_create(&heart, NULL, beat, &stop);
+    for (int i = 0; i < 4; i++) {
+        pthread_create(&runners[i], NULL, contend, i % 2 ? &shared_record : NULL);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(runners[i], NULL);
+    }
+    __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
+    pthread_join(heart, NULL);
+    semlock_pool_drain(pool, NULL, 0);
+    CHECK(files() == 0);
+}
+
+int
+main(int count, char **words)
+{
+    semlock_pool *pool = calloc(1, sizeof *pool);
+
+    CHECK(count == 2 && strlen(words[1]) < sizeof directory);
+    strcpy(directory, words[1]);
+    pool->seed[0] = 1;
+    pool->keep = SEMLOCK_POOL_SLOTS;
+    one_lock(pool, 0);
+    puts("whole");
+    one_lock(pool, 1);
+    puts("in place");
+    lost(pool);
+    puts("lost");
+    odd_paths(pool);
+    puts("odd paths");
+    nested(pool);
+    puts("nested");
+    batch(pool);
+    puts("batch");
+    after_a_kill(pool);
+    puts("after a kill");
+    processes();
+    puts("processes");
+    threads(pool);
+    puts("threads");
+    free(pool);
+    puts("all well");
+    return 0;
+}
