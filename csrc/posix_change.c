@@ -42,14 +42,17 @@ open_exact(const char *path, const semlock_file *file, int *fd)
 }
 
 /* A lock whose descriptor was given up knows its file again by the token in it, because the
- * inode number may have passed to somebody else's file meanwhile. */
+ * inode number may have passed to somebody else's file meanwhile.  1, 0, or an error. */
 static int
 carries_token(int fd, const semlock_lock *lock)
 {
     char token[32];
+    ssize_t n = lock->token_at < 0 ? 0 : pread(fd, token, sizeof token, lock->token_at);
 
-    return lock->token_at >= 0 && pread(fd, token, sizeof token, lock->token_at) == 32 &&
-           memcmp(token, lock->token, sizeof token) == 0;
+    if (n < 0) {
+        return -errno;
+    }
+    return n == 32 && memcmp(token, lock->token, sizeof token) == 0;
 }
 
 /* A descriptor of the held instance, and whether it must be closed again. */
@@ -64,9 +67,13 @@ own_descriptor(semlock_lock *lock, int *fd, int *opened)
         return SEMLOCK_OK;
     }
     outcome = open_exact(lock->path, &lock->file, fd);
-    if (outcome == SEMLOCK_OK && !carries_token(*fd, lock)) {
-        close(*fd);
-        outcome = SEMLOCK_LOST;
+    if (outcome == SEMLOCK_OK) {
+        int carries = carries_token(*fd, lock);
+
+        if (carries != 1) {
+            close(*fd);
+            outcome = carries < 0 ? carries : SEMLOCK_LOST;
+        }
     }
     return outcome;
 }
@@ -173,8 +180,8 @@ refresh_held(semlock_lock *lock, const char *text, int32_t length)
     }
     else {
         still = semlock_still_at(lock->path, &lock->file);
-        if (still == 1 && opened && !carries_token(fd, lock)) {
-            still = 0;
+        if (still == 1 && opened) {
+            still = carries_token(fd, lock);
         }
         outcome = still == 1 ? semlock_write_all(fd, text, length)
                              : (still == 0 ? SEMLOCK_LOST : still);

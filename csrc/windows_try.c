@@ -276,7 +276,7 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
     if (outcome != 0) {
         return outcome;
     }
-    if (lock->expect_held) {
+    if (semlock_load32(&lock->expect_held)) {
         if (semlock_exists(path) == 1) {
             return SEMLOCK_HELD;
         }
@@ -315,8 +315,10 @@ semlock_try(semlock_lock *lock, semlock_pool *pool)
     if (outcome == SEMLOCK_OK) {
         return semlock_object_won(lock, record);
     }
-    return outcome == SEMLOCK_HELD ? semlock_object_held_by_file(lock)
-                                   : semlock_object_failed(lock, outcome);
+    if (outcome == SEMLOCK_HELD) {
+        outcome = semlock_object_seen_held(lock);
+    }
+    return semlock_object_failed(lock, outcome);
 }
 
 /* Many tries in one call.  Windows has no cheaper way to look at many names in a directory.

@@ -14,7 +14,7 @@ from semlock._policy import GRACE, proof_of_death, reason_to_remove
 from semlock._records import decode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Literal, TypeAlias
 
     from semlock._identity import Verdict
@@ -304,46 +304,45 @@ def clean(directory_or_path: StrPath) -> list[Removed]:
     text = os.path.abspath(os.fspath(directory_or_path))
     directory = text if os.path.isdir(text) else os.path.dirname(text)
     _native.drain_pool(directory)
-    names = sorted(os.listdir(directory))
-    removed = [*_sweep(directory, names)]
-    candidates = [n for n in names if not _is_temporary(n)]
-    if directory != text:
-        candidates = [n for n in candidates if n == os.path.basename(text)]
-    for name in candidates:
-        removed += _clean_one(os.path.join(directory, name))
-    return removed
+    names = [os.path.basename(text)] if directory != text else []
+    temporary = [name for name in os.listdir(directory) if _is_temporary(name)]
+    names = sorted({*temporary, *(names or os.listdir(directory))})
+    found = (_clean_one(os.path.join(directory, name)) for name in names)
+    return [removed for removed in found if removed is not None]
 
 
 def _is_temporary(name: str) -> bool:
     return name.startswith(_KEPT_PREFIX) and name.endswith(_KEPT_SUFFIXES)
 
 
-def sweep(directory: str) -> list[Removed]:
-    """Remove the temporary files in a directory whose makers are dead."""
+def sweep(directory: str) -> None:
+    """Remove the temporary files in a directory whose makers are dead, as far as that works.
+
+    It is a courtesy to those who come later, so what goes wrong is no error of the caller.
+    """
     try:
         names = os.listdir(directory)
     except OSError:
-        return []  # it was a courtesy to those who come later; it is no error of the caller
-    return [*_sweep(directory, names)]
+        return
+    for name in filter(_is_temporary, names):
+        try:
+            _clean_one(os.path.join(directory, name))
+        except OSError:  # noqa: PERF203 - each leftover may fail for a reason of its own
+            continue
 
 
-def _sweep(directory: str, names: list[str]) -> Iterator[Removed]:
-    for name in names:
-        if _is_temporary(name):
-            yield from _clean_one(os.path.join(directory, name), temporary=True)
-
-
-def _clean_one(path: str, *, temporary: bool = False) -> Iterator[Removed]:
+def _clean_one(path: str) -> Removed | None:
     encoded = os.fsencode(path)
     try:
         found = look_at(path, encoded, decode_text)
         reason = reason_to_remove(found, None) if found.state != "free" else None
-        if reason is None and temporary and _abandoned(found):
+        if reason is None and _is_temporary(os.path.basename(path)) and _abandoned(found):
             reason = "it was never finished by the process that began to create it"
         if reason is not None and remove_exactly(found, encoded, robs=False):
-            yield Removed(path, reason, found.info)
+            return Removed(path, reason, found.info)
     except (LockPathError, LockTimeoutError, PermissionError, FileNotFoundError):
-        return  # not a lock, in use, or somebody else's to remove
+        pass  # not a lock, in use, or somebody else's to remove
+    return None
 
 
 def _abandoned(found: LockStatus) -> bool:

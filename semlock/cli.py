@@ -155,38 +155,44 @@ def _run(options: argparse.Namespace) -> int:
 def _run_command(command: Sequence[str]) -> int:
     import subprocess  # noqa: PLC0415 - only once the lock is held
 
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        if child is None:
+            early.append(number)
+        else:
+            child.send_signal(number)
+
+    # A terminal gives Ctrl-C to the command too, which decides what it means; from elsewhere
+    # it reaches only us.
+    at_terminal = sys.stdin is not None and sys.stdin.isatty()
+    handlers = {signal.SIGINT: _ignore if at_terminal else pass_on}
+    for name in ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
+        if hasattr(signal, name):
+            handlers[getattr(signal, name)] = pass_on
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         # Descriptors of the lock are not inherited: what the command leaves running does
         # not hold it.
         child = subprocess.Popen(command)
+        for number in early:
+            child.send_signal(number)
+        code = child.wait()
     except FileNotFoundError as error:
         _say(f"{command[0]}: {error.strerror}")
         return NOT_FOUND
     except OSError as error:
         _say(f"{command[0]}: {error.strerror}")
         return NOT_EXECUTABLE
-
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        child.send_signal(number)
-
-    names = ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"]
-    before = {}
-    for name in names:
-        if hasattr(signal, name):
-            number = getattr(signal, name)
-            before[number] = signal.signal(number, pass_on)
-    # A terminal gives Ctrl-C to the command too, which decides what it means; from
-    # elsewhere it reaches only us.
-    at_terminal = sys.stdin is not None and sys.stdin.isatty()
-    before[signal.SIGINT] = signal.signal(
-        signal.SIGINT, signal.SIG_IGN if at_terminal else pass_on
-    )
-    try:
-        code = child.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return code if code >= 0 else BY_SIGNAL - code
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing; unlike SIG_IGN, this is not inherited by the command."""
 
 
 def _owner(options: argparse.Namespace) -> int:

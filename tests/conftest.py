@@ -6,6 +6,12 @@ from pathlib import Path
 import pytest
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the checkout: in it ``python -c`` would import the sources, not what is installed."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     """Where a lock may be: a name in an empty directory of its own."""

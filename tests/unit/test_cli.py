@@ -17,11 +17,6 @@ def command(*words, **options):
     return subprocess.run([sys.executable, "-m", "semlock", *words], **options)
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def test_run_holds_the_lock_while_the_command_runs(path):
     result = command("run", path, "--", sys.executable, "-m", "semlock", "status", path)
     assert result.stdout.startswith("locked: true\npid: ")
@@ -186,7 +181,8 @@ def test_clean_says_what_it_removed_and_why(path, tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        [], ["fly"], ["run"], ["run", "x"], ["run", "x", "--"], ["status"], ["status", "a", "--", "b"],
+        [], ["fly"], ["run"], ["run", "x"], ["run", "x", "--"],
+        ["status"], ["status", "a", "--", "b"],
         ["run", "-t", "x", "l", "--", "true"], ["run", "-t", "-1", "l", "--", "true"],
         ["try", "l", "--owner-pid", "0"],
     ],
