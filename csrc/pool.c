@@ -15,6 +15,56 @@ slot_fits(const semlock_slot *slot, const semlock_lock *lock)
            memcmp(slot->directory, lock->path, (size_t)lock->directory_length) == 0;
 }
 
+/* FORKING
+ *
+ * Calls run without the GIL, so another thread could fork in the middle of one.  The child
+ * would then have descriptors that its copy of the memory doesn't know yet, and that carry the
+ * parent's witness and guard, or its memory would name some that are closed already.  So a
+ * fork waits until no call is under way, and no call begins until it is done.  A call never
+ * needs the GIL to end.
+ */
+#define FORK_PATIENCE 10000000000 /* nanoseconds: a filesystem that hangs must not stop all   \
+                                   */
+
+void
+semlock_enter(semlock_pool *pool)
+{
+    for (;;) {
+        semlock_add64(&pool->busy, 1);
+        if (!semlock_load32(&pool->forking)) {
+            return;
+        }
+        semlock_add64(&pool->busy, -1);
+        while (semlock_load32(&pool->forking)) {
+            semlock_yield();
+        }
+    }
+}
+
+void
+semlock_leave(semlock_pool *pool)
+{
+    semlock_add64(&pool->busy, -1);
+}
+
+void
+semlock_before_fork(semlock_pool *pool)
+{
+    int64_t end = semlock_now_ns() + FORK_PATIENCE;
+
+    semlock_store32(&pool->forking, 1);
+    while (semlock_load64(&pool->busy) != 0 && semlock_now_ns() < end) {
+        semlock_yield();
+    }
+}
+
+/* In the parent: go on.  The child forgets the pool, which does this too. */
+void
+semlock_after_fork(semlock_pool *pool)
+{
+    semlock_store32(&pool->forking, 0);
+}
+
 /* Take a kept claim for this lock's directory and mode; 0 if there is none. */
 int
 semlock_pool_take(semlock_pool *pool, const semlock_lock *lock, int32_t mode,
@@ -112,7 +162,7 @@ semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file *fil
 
 /* Give up the kept claims of one directory, or of all when it is NULL. */
 void
-semlock_pool_drain(semlock_pool *pool, const char *directory, int32_t length)
+semlock_pool_drain_entered(semlock_pool *pool, const char *directory, int32_t length)
 {
     for (int i = 0; i < SEMLOCK_POOL_SLOTS; i++) {
         semlock_slot *slot = &pool->slots[i];
@@ -128,4 +178,12 @@ semlock_pool_drain(semlock_pool *pool, const char *directory, int32_t length)
         semlock_file_dispose(&slot->file, slot->directory, slot->directory_length);
         semlock_store32(&slot->state, 0);
     }
+}
+
+void
+semlock_pool_drain(semlock_pool *pool, const char *directory, int32_t length)
+{
+    semlock_enter(pool);
+    semlock_pool_drain_entered(pool, directory, length);
+    semlock_leave(pool);
 }

@@ -111,8 +111,8 @@ let_go(semlock_lock *lock, semlock_pool *pool)
     return semlock_unlink_exact(lock->path, file);
 }
 
-int
-semlock_release(semlock_lock *lock, semlock_pool *pool)
+static int
+release(semlock_lock *lock, semlock_pool *pool)
 {
     int64_t owner;
     int fd, opened, outcome, guard;
@@ -149,6 +149,17 @@ semlock_release(semlock_lock *lock, semlock_pool *pool)
     }
     semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
     semlock_object_freed(lock);
+    return outcome;
+}
+
+int
+semlock_release(semlock_lock *lock, semlock_pool *pool)
+{
+    int outcome;
+
+    semlock_enter(pool);
+    outcome = release(lock, pool);
+    semlock_leave(pool);
     return outcome;
 }
 
@@ -195,39 +206,50 @@ refresh_held(semlock_lock *lock, const char *text, int32_t length)
 
 /* Write the same record again, with what changed in it: the new time, most of all. */
 int
-semlock_refresh(semlock_lock *lock, const char *text, int32_t length)
+semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, int32_t length)
 {
     int64_t owner;
-    int outcome = semlock_object_borrow(lock, &owner);
+    int outcome;
 
+    semlock_enter(pool);
+    outcome = semlock_object_borrow(lock, &owner);
     if (outcome == SEMLOCK_OK) {
         outcome = length == lock->file.length ? refresh_held(lock, text, length) : -EINVAL;
         semlock_object_return(lock, owner);
+    }
+    semlock_leave(pool);
+    return outcome;
+}
+
+static int
+check_held(semlock_lock *lock)
+{
+    int fd, opened, outcome;
+
+    if (lock->file.handle >= 0) {
+        outcome = semlock_still_at(lock->path, &lock->file);
+        return outcome == 1 ? SEMLOCK_OK : (outcome == 0 ? SEMLOCK_LOST : outcome);
+    }
+    outcome = own_descriptor(lock, &fd, &opened);
+    if (outcome == SEMLOCK_OK) {
+        close(fd);
     }
     return outcome;
 }
 
 int
-semlock_check(semlock_lock *lock)
+semlock_check(semlock_lock *lock, semlock_pool *pool)
 {
     int64_t owner;
-    int fd, opened;
-    int outcome = semlock_object_borrow(lock, &owner);
+    int outcome;
 
-    if (outcome != SEMLOCK_OK) {
-        return outcome;
+    semlock_enter(pool);
+    outcome = semlock_object_borrow(lock, &owner);
+    if (outcome == SEMLOCK_OK) {
+        outcome = check_held(lock);
+        semlock_object_return(lock, owner);
     }
-    if (lock->file.handle >= 0) {
-        outcome = semlock_still_at(lock->path, &lock->file);
-        outcome = outcome == 1 ? SEMLOCK_OK : (outcome == 0 ? SEMLOCK_LOST : outcome);
-    }
-    else {
-        outcome = own_descriptor(lock, &fd, &opened);
-        if (outcome == SEMLOCK_OK) {
-            close(fd);
-        }
-    }
-    semlock_object_return(lock, owner);
+    semlock_leave(pool);
     return outcome;
 }
 
@@ -308,10 +330,9 @@ compare(int fd, const semlock_view *judged, const char *bytes, int32_t flags)
     return outcome;
 }
 
-/* Remove the instance that was judged, and no other. */
-int
-semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
-               const char *bytes, int32_t flags)
+static int
+remove_judged(const char *path, semlock_pool *pool, const semlock_view *judged,
+              const char *bytes, int32_t flags)
 {
     semlock_file file;
     int32_t directory_length = (int32_t)strlen(path);
@@ -343,6 +364,21 @@ semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
     if (outcome == SEMLOCK_OK && judged->links > 1) {
         remove_orphan_name(path, directory_length, &file);
     }
+    /* Closing is not enough: a program that is being started may have a copy for a moment. */
+    semlock_unguard(fd);
     close(fd);
+    return outcome;
+}
+
+/* Remove the instance that was judged, and no other. */
+int
+semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
+               const char *bytes, int32_t flags)
+{
+    int outcome;
+
+    semlock_enter(pool);
+    outcome = remove_judged(path, pool, judged, bytes, flags);
+    semlock_leave(pool);
     return outcome;
 }

@@ -89,11 +89,8 @@ read_stable(int fd, const char *path, semlock_view *view, char *bytes, int32_t c
     return outcome;
 }
 
-/* SEMLOCK_OK with view and bytes; SEMLOCK_FREE if nothing is there; SEMLOCK_CHANGED if it
- * changed hands during the look, so that the caller looks again; or an error, of which
- * -EACCES and -EFBIG (with as many bytes as there was room for) still come with a view. */
-int
-semlock_inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity)
+static int
+inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity)
 {
     struct stat named, opened;
     int fd, outcome;
@@ -125,5 +122,20 @@ semlock_inspect(const char *path, semlock_view *view, char *bytes, int32_t capac
         view->witness = semlock_system_witness(fd);
     }
     close(fd);
+    return outcome;
+}
+
+/* SEMLOCK_OK with view and bytes; SEMLOCK_FREE if nothing is there; SEMLOCK_CHANGED if it
+ * changed hands during the look, so that the caller looks again; or an error, of which
+ * -EACCES and -EFBIG (with as many bytes as there was room for) still come with a view. */
+int
+semlock_inspect(const char *path, semlock_pool *pool, semlock_view *view, char *bytes,
+                int32_t capacity)
+{
+    int outcome;
+
+    semlock_enter(pool);
+    outcome = inspect(path, view, bytes, capacity);
+    semlock_leave(pool);
     return outcome;
 }

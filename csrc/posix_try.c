@@ -301,7 +301,7 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, in
     outcome = try_fresh(lock, pool, record);
     if (outcome == -EMFILE || outcome == -ENFILE) {
         /* Idle claims must never be the reason that a lock can't be taken. */
-        semlock_pool_drain(pool, NULL, 0);
+        semlock_pool_drain_entered(pool, NULL, 0);
         outcome = try_fresh(lock, pool, record);
     }
     return outcome;
@@ -329,7 +329,12 @@ try_one(semlock_lock *lock, semlock_pool *pool, int seen_free)
 int
 semlock_try(semlock_lock *lock, semlock_pool *pool)
 {
-    return try_one(lock, pool, 0);
+    int outcome;
+
+    semlock_enter(pool);
+    outcome = try_one(lock, pool, 0);
+    semlock_leave(pool);
+    return outcome;
 }
 
 static int
@@ -349,6 +354,7 @@ semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t 
     char name[SEMLOCK_PATH_ROOM];
     int directory = -1;
 
+    semlock_enter(pool);
     for (int32_t i = 0; i < count; i++) {
         semlock_lock *lock = locks[i];
         int seen_free = 0;
@@ -380,4 +386,5 @@ semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t 
     if (directory >= 0) {
         close(directory);
     }
+    semlock_leave(pool);
 }

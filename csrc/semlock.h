@@ -159,10 +159,13 @@ void semlock_new_token(semlock_pool *pool, char token[33]);
 void semlock_stamp(const semlock_record *record, const semlock_file *file, semlock_lock *lock,
                    semlock_pool *pool, char *bytes);
 
-/* pool.c: kept claims. */
+/* pool.c: kept claims, and quiet while a thread forks. */
+void semlock_enter(semlock_pool *pool);
+void semlock_leave(semlock_pool *pool);
 int semlock_pool_take(semlock_pool *pool, const semlock_lock *lock, int32_t mode,
                       semlock_file *file);
 int semlock_pool_wants(semlock_pool *pool, const semlock_lock *lock);
+void semlock_pool_drain_entered(semlock_pool *pool, const char *directory, int32_t length);
 int semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file *file);
 void semlock_file_dispose(semlock_file *file, const char *directory, int32_t length);
 

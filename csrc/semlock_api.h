@@ -107,6 +107,8 @@ typedef struct {
 typedef struct {
     uint64_t seed[2];
     uint64_t count;
+    int64_t busy;          /* calls under way, in which descriptors come and go */
+    int32_t forking;       /* a thread forks: no call begins */
     int32_t no_link_by_fd; /* linkat(AT_EMPTY_PATH) was refused once */
     int32_t keep;          /* how many claims may be kept, 0 for none */
     uint64_t seen_count;
@@ -146,13 +148,16 @@ int semlock_try(semlock_lock *lock, semlock_pool *pool);
 void semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
                       semlock_pool *pool);
 int semlock_release(semlock_lock *lock, semlock_pool *pool);
-int semlock_refresh(semlock_lock *lock, const char *text, int32_t length);
-int semlock_check(semlock_lock *lock);
+int semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, int32_t length);
+int semlock_check(semlock_lock *lock, semlock_pool *pool);
 void semlock_detach(semlock_lock *lock);
 void semlock_forget(semlock_lock *lock);
 void semlock_pool_forget(semlock_pool *pool);
+void semlock_before_fork(semlock_pool *pool);
+void semlock_after_fork(semlock_pool *pool);
 void semlock_pool_drain(semlock_pool *pool, const char *directory, int32_t length);
-int semlock_inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity);
+int semlock_inspect(const char *path, semlock_pool *pool, semlock_view *view, char *bytes,
+                    int32_t capacity);
 int semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
                    const char *bytes, int32_t flags);
 int semlock_identify(semlock_process *process);

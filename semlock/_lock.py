@@ -155,10 +155,13 @@ class Lock:
         self._first_seen = 0
         self._encoded = os.fsencode(self.path)
         self._path_at = _native.address(self._encoded)
-        self._native = native = _native.new_lock()
+        native = _native.new_lock()
         _native.start_lock_path(native, self._path_at, len(self._encoded))
         if reentrant:
             native.reentrant = 1
+        # Last, so that __del__ never sees a structure that is not ready: its zeroes would name
+        # the program's own descriptor 0.
+        self._native = native
         _process.add(self)
 
     # ------------------------------------------------------------------ acquiring
@@ -171,8 +174,10 @@ class Lock:
         limit = self.timeout if timeout is _OWN else timeout
         if limit is not None:
             limit = _checked_timeout(limit)
+        # Made first: behind _take() nothing may come in which a signal could still strike.
+        acquired = Acquired(self)
         self._take(limit, _frame(1))
-        return Acquired(self)
+        return acquired
 
     def __enter__(self) -> Lock:
         self._take(self.timeout, _frame(1))
@@ -356,8 +361,8 @@ class Lock:
 
     def _end(self, endings: int) -> None:
         """Let go once, unless that was done since ``endings`` was read."""
-        if self._native.endings == endings:
-            release_lock(self._native, POOL)
+        if self._native.endings == endings and release_lock(self._native, POOL) == _native.KEPT:
+            _process.first_claim_kept()
 
     def _finish_release(self, outcome: int) -> None:
         waited = 0.0
@@ -388,7 +393,9 @@ class Lock:
         waited = 0.0
         while native.held and record is not None:
             now = int(time())
-            outcome = _native.refresh_lock(native, self._text(record, now), len(record.text))
+            outcome = _native.refresh_lock(
+                native, POOL, self._text(record, now), len(record.text)
+            )
             if outcome == OK:
                 native.stamp = now
                 return
@@ -406,7 +413,7 @@ class Lock:
 
     def check(self) -> None:
         """Make sure that the lock is still held: ``LockLostError`` if somebody removed it."""
-        while (outcome := _native.check_lock(self._native)) == -errno.EINTR:
+        while (outcome := _native.check_lock(self._native, POOL)) == -errno.EINTR:
             pass
         if outcome == _native.LOST:
             raise _explain.lost_error(self)

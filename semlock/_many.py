@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from semlock import _native
 from semlock._lock import Lock
-from semlock._native import HELD, NESTED, OK, POOL, release_lock
+from semlock._native import HELD, NESTED, OK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,11 +38,16 @@ def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | No
                 if outcome == HELD:
                     continue
                 code = batch.error(index) if outcome == _FAILED else outcome
-                if locks[index]._settle(code, frame, may_wait=False):
-                    result[index] = locks[index]
+                before = locks[index]._native.serial
+                try:
+                    if locks[index]._settle(code, frame, may_wait=False):
+                        result[index] = locks[index]
+                except BaseException:
+                    locks[index]._undo(before)
+                    raise
     except BaseException:
         for index, outcome in enumerate(batch.outcomes):
             if outcome in (OK, NESTED) or result[index] is not None:
-                release_lock(locks[index]._native, POOL)
+                locks[index]._end(locks[index]._native.endings)
         raise
     return result

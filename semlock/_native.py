@@ -88,6 +88,16 @@ def seed_pool() -> None:
     POOL.keep = lib.SEMLOCK_POOL_SLOTS
 
 
+def before_fork() -> None:
+    """Wait until no call is under way in another thread, and let none begin."""
+    lib.semlock_before_fork(POOL)
+
+
+def after_fork() -> None:
+    """Let calls begin again, in the parent."""
+    lib.semlock_after_fork(POOL)
+
+
 def forget_pool() -> None:
     """Close this process's copies of the parent's kept claims, after a fork."""
     lib.semlock_pool_forget(POOL)
@@ -190,7 +200,7 @@ def look(path: bytes) -> Look | None:
         # A path that changes hands at every look is busy, which is not an error: after some
         # tries the last look will do, for whoever acts on it compares again under the guard.
         for _ in range(100):
-            outcome = lib.semlock_inspect(path, view, data, room)
+            outcome = lib.semlock_inspect(path, POOL, view, data, room)
             if outcome not in (CHANGED, -errno.EINTR):
                 break
         if outcome == FREE:

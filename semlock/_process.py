@@ -109,4 +109,8 @@ def first_claim_kept() -> None:
 
 atexit.register(release_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(
+        before=_native.before_fork,
+        after_in_parent=_native.after_fork,
+        after_in_child=_after_fork_in_child,
+    )

@@ -118,8 +118,11 @@ class LockStatus:
             self.state = "stale" if proof_of_death(self) else "held"
 
     def unchanged_for(self, now: float) -> float:
-        """Say for how many seconds nothing about the file has changed."""
-        return now - self.changed_at
+        """Say for how many seconds nothing about the file has changed.
+
+        A change that lies ahead was made before the clock was set back: long ago, that is.
+        """
+        return abs(now - self.changed_at)
 
     @property
     def holder(self) -> str:
@@ -315,11 +318,21 @@ def _is_temporary(name: str) -> bool:
     return name.startswith(_KEPT_PREFIX) and name.endswith(_KEPT_SUFFIXES)
 
 
+_swept: set[str] = set()
+_SWEPT_LIMIT = 1000
+
+
 def sweep(directory: str) -> None:
     """Remove the temporary files in a directory whose makers are dead, as far as that works.
 
-    It is a courtesy to those who come later, so what goes wrong is no error of the caller.
+    It is a courtesy to those who come later, done once for each directory; what goes wrong is
+    no error of the caller.
     """
+    if directory in _swept:
+        return
+    if len(_swept) >= _SWEPT_LIMIT:
+        _swept.clear()
+    _swept.add(directory)
     try:
         names = os.listdir(directory)
     except OSError:

@@ -98,13 +98,13 @@ one_lock(semlock_pool *pool, int32_t in_place)
         CHECK(semlock_try(&second, pool) == SEMLOCK_LOOK);
         second.look_at = semlock_now_ns() + 1000000000000;
         CHECK(semlock_try(&second, pool) == SEMLOCK_HELD);
-        CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+        CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
         CHECK(view.length == record.length && !view.unfinished && view.witness == 1);
         CHECK(memcmp(bytes + record.token_at, first.token, 32) == 0);
         CHECK(memcmp(bytes + record.witness_at, "kept", 4) == 0);
-        CHECK(semlock_check(&first) == SEMLOCK_OK);
-        CHECK(semlock_refresh(&first, bytes, record.length) == SEMLOCK_OK);
-        CHECK(semlock_refresh(&first, bytes, record.length - 1) == -EINVAL);
+        CHECK(semlock_check(&first, pool) == SEMLOCK_OK);
+        CHECK(semlock_refresh(&first, pool, bytes, record.length) == SEMLOCK_OK);
+        CHECK(semlock_refresh(&first, pool, bytes, record.length - 1) == -EINVAL);
         CHECK(semlock_remove(a, pool, &view, bytes, 0) == SEMLOCK_ALIVE);
         bytes[0] ^= 1;
         CHECK(semlock_remove(a, pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) ==
@@ -112,7 +112,7 @@ one_lock(semlock_pool *pool, int32_t in_place)
         int outcome = semlock_release(&first, pool);
         CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_KEPT);
         CHECK(semlock_release(&first, pool) == SEMLOCK_FREE);
-        CHECK(semlock_check(&first) == SEMLOCK_FREE);
+        CHECK(semlock_check(&first, pool) == SEMLOCK_FREE);
         CHECK(access(a, F_OK) != 0);
     }
     semlock_pool_drain(pool, NULL, 0);
@@ -131,11 +131,11 @@ lost(semlock_pool *pool)
     start(&lock, a, "lost", &record);
     for (int round = 0; round < 4; round++) {
         CHECK(semlock_try(&lock, pool) == SEMLOCK_OK);
-        CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+        CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
         CHECK(semlock_remove(a, pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) == SEMLOCK_OK);
         CHECK(semlock_remove(a, pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) == SEMLOCK_LOST);
-        CHECK(semlock_check(&lock) == SEMLOCK_LOST);
-        CHECK(semlock_refresh(&lock, bytes, record.length) == SEMLOCK_LOST);
+        CHECK(semlock_check(&lock, pool) == SEMLOCK_LOST);
+        CHECK(semlock_refresh(&lock, pool, bytes, record.length) == SEMLOCK_LOST);
         CHECK(close(open(a, O_CREAT | O_EXCL | O_WRONLY, 0600)) == 0);
         CHECK(semlock_release(&lock, pool) == SEMLOCK_LOST);
         CHECK(access(a, F_OK) == 0 && unlink(a) == 0);
@@ -155,22 +155,22 @@ odd_paths(semlock_pool *pool)
     start(&lock, a, "missing/x", &record);
     CHECK(semlock_try(&lock, pool) == -ENOENT);
     CHECK(lock.owner == 0 && lock.file.handle == -1);
-    CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_FREE);
+    CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == SEMLOCK_FREE);
     start(&lock, a, "odd", &record);
     CHECK(mkdir(a, 0700) == 0);
     CHECK(semlock_try(&lock, pool) == SEMLOCK_LOOK);
-    CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+    CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
     CHECK(view.kind == SEMLOCK_DIRECTORY && rmdir(a) == 0);
     CHECK(symlink("nowhere", a) == 0);
     CHECK(semlock_try(&lock, pool) == SEMLOCK_LOOK);
-    CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+    CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
     CHECK(view.kind == SEMLOCK_SYMLINK && unlink(a) == 0);
     CHECK(mkfifo(a, 0600) == 0);
-    CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+    CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
     CHECK(view.kind == SEMLOCK_OTHER && unlink(a) == 0);
     int fd = open(a, O_CREAT | O_WRONLY, 0600);
     CHECK(ftruncate(fd, 65) == 0 && close(fd) == 0);
-    CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == -EFBIG);
+    CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == -EFBIG);
     CHECK(view.size == 65 && unlink(a) == 0);
     CHECK(files() == 0);
 }
@@ -244,7 +244,7 @@ after_a_kill(semlock_pool *pool)
         CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
         CHECK(files() == 2); /* the lock, and the private name of the kept claim */
         CHECK(semlock_try(&lock, pool) == SEMLOCK_LOOK);
-        CHECK(semlock_inspect(a, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+        CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
         CHECK(view.witness == 0 && view.links == 2);
         CHECK(semlock_probe(child, 0) == SEMLOCK_GONE);
         CHECK(semlock_remove(a, pool, &view, bytes, 0) == SEMLOCK_OK);
@@ -300,7 +300,7 @@ contend(void *argument)
         if (outcome == SEMLOCK_OK) {
             CHECK(__atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST) == 1);
             won++;
-            CHECK(semlock_check(lock) == SEMLOCK_OK);
+            CHECK(semlock_check(lock, shared_pool) == SEMLOCK_OK);
             CHECK(__atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST) == 0);
             outcome = semlock_release(lock, shared_pool);
             CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_KEPT);
@@ -319,7 +319,8 @@ beat(void *argument)
     int *stop = argument;
 
     while (!__atomic_load_n(stop, __ATOMIC_SEQ_CST)) {
-        int outcome = semlock_refresh(&one_object, text, (int32_t)sizeof text - 1);
+        int outcome =
+            semlock_refresh(&one_object, shared_pool, text, (int32_t)sizeof text - 1);
 
         CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_FREE || outcome == SEMLOCK_GUARDED);
         semlock_yield();
