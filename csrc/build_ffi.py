@@ -12,6 +12,7 @@ SHARED = ["object.c", "pool.c"]
 POSIX = ["posix_file.c", "posix_try.c", "posix_change.c", "posix_inspect.c"]
 WINDOWS = [
     "windows_file.c",
+    "windows_path.c",
     "windows_try.c",
     "windows_change.c",
     "windows_inspect.c",

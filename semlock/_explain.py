@@ -18,7 +18,7 @@ from semlock._errors import (
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
-    from semlock._lock import Lock
+    from semlock._engine import BaseLock
     from semlock._status import LockStatus
 
 _AT_ONCE = 0.05
@@ -37,7 +37,7 @@ def where(place: tuple[CodeType, int] | None) -> str:
     return f"{code.co_filename}:{line}"
 
 
-def _status(lock: Lock) -> LockStatus | None:
+def _status(lock: BaseLock) -> LockStatus | None:
     try:
         return lock.status()
     except OSError:
@@ -56,7 +56,7 @@ def os_error(path: str, code: int) -> OSError:
     return _native.os_error(code, path)
 
 
-def timeout_error(lock: Lock, waited: float) -> LockTimeoutError:
+def timeout_error(lock: BaseLock, waited: float) -> LockTimeoutError:
     """Say who held the lock for all of the time that was given."""
     found = _status(lock)
     holder = found.holder if found is not None else "somebody"
@@ -69,18 +69,18 @@ def timeout_error(lock: Lock, waited: float) -> LockTimeoutError:
     )
 
 
-def deadlock_error(holder: Lock, frame: FrameType) -> LockDeadlockError:
+def deadlock_error(holder: BaseLock, frame: FrameType) -> LockDeadlockError:
     """Say where the thread took the lock that it would wait for."""
     return LockDeadlockError(
         f"{holder.path} is held by this very thread, which would wait for itself for ever: it "
         f"acquired the lock at {where(holder._place)} and would wait for it at "
-        f"{where((frame.f_code, frame.f_lasti))}. Release it first, or use one Lock object with "
+        f"{where((frame.f_code, frame.f_lasti))}. Release it first, or use one lock object with "
         "reentrant=True",
         path=holder.path,
     )
 
 
-def lost_error(lock: Lock) -> LockLostError:
+def lost_error(lock: BaseLock) -> LockLostError:
     """Say who has the lock that was held here."""
     found = _status(lock)
     if found is None or found.state == "free":
@@ -95,7 +95,7 @@ def lost_error(lock: Lock) -> LockLostError:
     )
 
 
-def not_held_error(lock: Lock) -> NotHeldError:
+def not_held_error(lock: BaseLock) -> NotHeldError:
     """Say why there is nothing to let go of."""
     if lock._forked:
         why = "it was acquired before this process was forked off, and is its parent's"

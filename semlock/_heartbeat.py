@@ -16,14 +16,14 @@ from semlock import _process
 from semlock._errors import LockLostError, NotHeldError
 
 if TYPE_CHECKING:
-    from semlock._lock import Lock
+    from semlock._engine import BaseLock
 
 _condition = threading.Condition()
-_due: dict[int, tuple[float, float, ref[Lock]]] = {}
+_due: dict[int, tuple[float, float, ref[BaseLock]]] = {}
 _thread: threading.Thread | None = None
 
 
-def watch(lock: Lock, interval: float) -> None:
+def watch(lock: BaseLock, interval: float) -> None:
     """Refresh a lock every so often, for as long as it is held."""
     global _thread  # noqa: PLW0603 - one for each process
     with _condition:
@@ -61,7 +61,7 @@ def _run() -> None:
             del lock  # or this thread would keep it alive until the next beat
 
 
-def _beat(lock: Lock) -> bool:
+def _beat(lock: BaseLock) -> bool:
     """Refresh one lock; ``False`` when there is no more to do for it."""
     if not lock.held:
         return False
@@ -77,7 +77,7 @@ def _beat(lock: Lock) -> bool:
     return True
 
 
-def _report(lock: Lock, error: LockLostError) -> None:
+def _report(lock: BaseLock, error: LockLostError) -> None:
     if lock._on_lost is None:
         _log("%s", error)
         return

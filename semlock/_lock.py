@@ -1,91 +1,53 @@
-"""The lock object: acquire, release, refresh, check, on top of the core's calls."""
+"""``semlock.Lock``: the default lock, whose record is sema's text and the keys that prove death."""
 
 from __future__ import annotations
 
-import errno
-import os
-import sys
-from time import sleep, time
 from typing import TYPE_CHECKING
 
-from semlock import _explain, _native, _process
-from semlock._errors import LockLostError, LockLostWarning, LockTimeoutError
-from semlock._identity import ALIVE, this_process
-from semlock._native import HELD, NESTED, OK, POOL, release_lock, this_thread, try_lock
-from semlock._policy import reason_to_remove
-from semlock._records import clean_tag, decode_text, encode_text
-from semlock._status import GUARD_PATIENCE, LockStatus, absolute, look_at, remove_exactly, sweep
-from semlock._waiting import Waiter
+from semlock import _native
+from semlock._engine import BaseLock
+from semlock._identity import this_process
+from semlock._records import decode_text, encode_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import CodeType, FrameType, TracebackType
-    from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
 
+    from semlock._engine import Durability
+    from semlock._errors import LockLostError
     from semlock._identity import Process
     from semlock._policy import Policy
     from semlock._records import LockInfo
     from semlock._status import StrPath
-
-    P = ParamSpec("P")
-    T = TypeVar("T")
-    Durability: TypeAlias = Literal["full", "data", "none"]
-
-_frame = sys._getframe
-
-# A holder that was alive is judged again when a tenth of the time that it has been watched
-# has passed, within these bounds: soon after it was first seen, and hardly ever later on.
-_FIRST_LOOK = 10_000_000
-_LAST_LOOK = 1_000_000_000
-
-_GUARD_PAUSE = 0.0005
-_RECLAIM_PATIENCE = 0.002
-_TRIES = 10
-
-_RELEASED = (OK, NESTED)
+    from semlock._waiting import Schedule
 
 
-class _FromLock:
-    """The default of ``acquire(timeout=...)``: the lock's own timeout."""
+class TextLock(BaseLock):
+    """A lock whose record is text: ``key=value`` lines."""
 
-    def __repr__(self) -> str:
-        return "the lock's own timeout"
+    __slots__ = ()
 
+    def _compose(self, owner: Process | None) -> _native.Record:
+        return encode_text(
+            owner or this_process(),
+            self.tag,
+            mode=self._mode,
+            durability=_native.DURABILITY[self._durability],
+            detached=owner is not None,
+        )
 
-_OWN: Any = _FromLock()
-
-
-class Acquired:
-    """What ``acquire()`` returns: a context manager that releases, without acquiring again."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self, lock: Lock) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> Lock:
-        return self._lock
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._lock.__exit__(kind, error, traceback)
-
-    def __repr__(self) -> str:
-        return f"<{self._lock!r}, acquired>"
+    def _decode(self, content: bytes) -> LockInfo:
+        return decode_text(content)
 
 
-class Lock:
+class Lock(TextLock):
     """A lock that is held exactly while a file exists at its path.
 
     ``path``        the lock file; its directory must exist
     ``tag``         why it is held, for people; a line of text in the record
     ``timeout``     seconds that ``acquire`` waits: ``None`` for ever, 0 one try
     ``policy``      when somebody else's lock may be taken; by default when its holder is
-                    proven to be dead, and never otherwise
+                    proven to be dead, and never otherwise (see ``semlock.policy``)
+    ``retry``       the pauses of a wait (see ``semlock.retry``); the default grows to 50 ms
     ``durability``  what is on the disk before the lock is visible: ``"full"`` (fsync),
                     ``"data"`` (fdatasync) or ``"none"``
     ``mode``        the lock file's permissions, less the umask
@@ -99,420 +61,21 @@ class Lock:
     by losing the last reference to its object.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_durability",
-        "_encoded",
-        "_first_seen",
-        "_forked",
-        "_heartbeat",
-        "_mode",
-        "_native",
-        "_on_lost",
-        "_path_at",
-        "_place",
-        "_policy",
-        "_record",
-        "_seen",
-        "path",
-        "tag",
-        "timeout",
-    )
+    __slots__ = ()
 
-    def __init__(
-        self,
-        path: StrPath,
-        *,
-        tag: str | None = None,
-        timeout: float | None = None,
-        policy: Policy | None = None,
-        durability: Durability = "full",
-        mode: int = 0o644,
-        reentrant: bool = False,
-        heartbeat: float | None = None,
-        on_lost: Callable[[Lock, LockLostError], object] | None = None,
-    ) -> None:
-        self.path = absolute(path)
-        self.tag = tag if tag is None else clean_tag(tag)
-        self.timeout = timeout if timeout is None else _checked_timeout(timeout)
-        if durability not in _native.DURABILITY:
-            raise ValueError(f'durability is "full", "data" or "none", not {durability!r}')
-        if policy is not None and not callable(policy):
-            raise TypeError(f"a policy is a function of a LockStatus, not {policy!r}")
-        if not 0 <= mode <= 0o777:
-            raise ValueError(f"mode is a permission between 0 and 0o777, not {mode!r}")
-        if heartbeat is not None and not heartbeat > 0:
-            raise ValueError(f"heartbeat is a number of seconds above 0, not {heartbeat!r}")
-        self._policy = policy
-        self._durability = durability
-        self._mode = mode
-        self._heartbeat = heartbeat
-        self._on_lost = on_lost
-        self._record: _native.Record | None = None
-        self._place: tuple[CodeType, int] | None = None
-        self._forked = False
-        self._seen: tuple[int, int, int] | None = None
-        self._first_seen = 0
-        self._encoded = os.fsencode(self.path)
-        self._path_at = _native.address(self._encoded)
-        native = _native.new_lock()
-        _native.start_lock_path(native, self._path_at, len(self._encoded))
-        if reentrant:
-            native.reentrant = 1
-        # Last, so that __del__ never sees a structure that is not ready: its zeroes would name
-        # the program's own descriptor 0.
-        self._native = native
-        _process.add(self)
-
-    # ------------------------------------------------------------------ acquiring
-
-    def acquire(self, timeout: float | None = _OWN) -> Acquired:
-        """Take the lock, waiting for it; ``LockTimeoutError`` when the time is over.
-
-        Returns a context manager, so that ``with lock.acquire(timeout=5):`` releases it.
-        """
-        limit = self.timeout if timeout is _OWN else timeout
-        if limit is not None:
-            limit = _checked_timeout(limit)
-        # Made first: behind _take() nothing may come in which a signal could still strike.
-        acquired = Acquired(self)
-        self._take(limit, _frame(1))
-        return acquired
-
-    def __enter__(self) -> Lock:
-        self._take(self.timeout, _frame(1))
-        return self
-
-    def try_acquire(self) -> bool:
-        """Take the lock if it is free or its holder is dead; ``False`` if it is held."""
-        native = self._native
-        before = native.serial
-        try:
-            if self._record is None:
-                self._lay_out()
-            outcome = try_lock(native, POOL)
-            return outcome != HELD and self._settle(outcome, _frame(1), may_wait=False)
-        except BaseException:
-            self._undo(before)
-            raise
-
-    def _take(self, timeout: float | None, frame: FrameType) -> None:
-        native = self._native
-        before = native.serial
-        try:
-            if self._record is None:
-                self._lay_out()
-            outcome = try_lock(native, POOL)
-            if outcome == OK and self._heartbeat is None:
-                # What _settle does too, without the call: this is the way of nearly all.
-                self._place = (frame.f_code, frame.f_lasti)
-            else:
-                self._wait(outcome, timeout, frame)
-        except BaseException:
-            self._undo(before)
-            raise
-
-    def _undo(self, before: int) -> None:
-        """Give back what an interrupted call has won: only the core knows whether it did."""
-        native = self._native
-        if native.serial != before and native.owner == this_thread():
-            self._end(native.endings)
-
-    def _wait(self, outcome: int, timeout: float | None, frame: FrameType) -> None:
-        waiter = None
-        while not self._settle(outcome, frame, may_wait=timeout != 0):
-            if waiter is None:
-                waiter = Waiter(timeout)
-            if not waiter.pause():
-                raise _explain.timeout_error(self, waiter.waited)
-            outcome = try_lock(self._native, POOL)
-
-    def _settle(self, outcome: int, frame: FrameType, *, may_wait: bool) -> bool:
-        """Make of the outcome of a try a lock that is held, or one that can't be had now."""
-        # Bounded, so that a path that changes hands at every look uses up no more time than
-        # there was given.
-        for _ in range(_TRIES):
-            if outcome == OK:
-                self._place = (frame.f_code, frame.f_lasti)
-                if self._heartbeat is not None:
-                    from semlock import _heartbeat  # noqa: PLC0415 - threads, for those who ask
-
-                    _heartbeat.watch(self, self._heartbeat)
-                return True
-            if outcome == NESTED:
-                return True
-            if outcome == HELD:
-                return False
-            if outcome == _native.MINE:
-                if may_wait:
-                    raise _explain.deadlock_error(self, frame)
-                return False
-            if outcome == _native.LOOK:
-                if not self._judge(frame, may_wait=may_wait):
-                    return False
-            elif outcome < 0 and outcome != -errno.EINTR:
-                raise _explain.os_error(self.path, outcome)
-            outcome = try_lock(self._native, POOL)
-        if outcome in (OK, NESTED):
-            return self._settle(outcome, frame, may_wait=may_wait)
-        return False
-
-    def _judge(self, frame: FrameType, *, may_wait: bool) -> bool:
-        """Look who holds the lock; ``True`` if it may be free now."""
-        found = self.status()
-        seen = found._look
-        if seen is None:
-            return True
-        if may_wait and found.info is not None and found.info.pid == this_process().pid:
-            own = _process.held_here(seen.view.dev, seen.view.ino)
-            if own is not None and own._native.owner == this_thread():
-                raise _explain.deadlock_error(own, frame)
-        reason = reason_to_remove(found, self._policy)
-        if reason is not None:
-            try:
-                remove_exactly(
-                    found,
-                    self._encoded,
-                    robs=self._policy is not None
-                    and found.verdict == ALIVE
-                    and not found.unfinished,
-                    patience=_RECLAIM_PATIENCE,
-                )
-            except LockTimeoutError:
-                pass  # Somebody sits on the guard, which counts as alive: look again later.
-            else:
-                return True
-        self._look_again_later((seen.view.dev, seen.view.ino, seen.view.ctime_ns))
-        return False
-
-    def _look_again_later(self, identity: tuple[int, int, int]) -> None:
-        now = _native.now_ns()
-        if identity != self._seen:
-            self._seen = identity
-            self._first_seen = now
-        watched = (now - self._first_seen) // 10
-        self._native.look_at = now + min(max(watched, _FIRST_LOOK), _LAST_LOOK)
-
-    def _lay_out(self, owner: Process | None = None) -> None:
-        """Prepare what acquisitions write; for another owner, a lock that outlives us."""
-        record = encode_text(
-            owner or this_process(),
-            self.tag,
-            mode=self._mode,
-            durability=_native.DURABILITY[self._durability],
-            detached=owner is not None,
-        )
-        self._native.record = record.cdata
-        self._record = record
-
-    def _try_for(self, owner: Process) -> LockInfo | None:
-        """Take the lock for another process, and leave it: what its record says, if taken."""
-        self._lay_out(owner)
-        if not self.try_acquire():
-            return None
-        info = self.info
-        _native.detach_lock(self._native)
-        return info
-
-    # ------------------------------------------------------------------ letting go
-
-    def release(self) -> None:
-        """Let go of the lock.
-
-        ``NotHeldError`` if it is not held here; ``LockLostError`` if somebody has removed it
-        meanwhile, in which case the file at the path, if any, is theirs and stays.
-        """
-        native = self._native
-        endings = native.endings
-        try:
-            outcome = release_lock(native, POOL)
-        except BaseException:
-            self._end(endings)
-            raise
-        if outcome not in _RELEASED:
-            self._finish_release(outcome)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        native = self._native
-        endings = native.endings
-        try:
-            outcome = release_lock(native, POOL)
-        except BaseException:
-            self._end(endings)
-            raise
-        if outcome in _RELEASED:
-            return
-        if outcome == _native.FREE and self._forked:
-            return  # The block was entered by the parent, who still holds the lock.
-        try:
-            self._finish_release(outcome)
-        except LockLostError as lost:
-            if kind is None:
-                raise
-            # The block's own exception matters more; the loss must not be silent either.
-            from warnings import warn  # noqa: PLC0415 - hardly ever needed
-
-            warn(str(lost), LockLostWarning, stacklevel=2)
-
-    def _end(self, endings: int) -> None:
-        """Let go once, unless that was done since ``endings`` was read."""
-        if self._native.endings == endings and release_lock(self._native, POOL) == _native.KEPT:
-            _process.first_claim_kept()
-
-    def _finish_release(self, outcome: int) -> None:
-        waited = 0.0
-        while outcome in (_native.GUARDED, -errno.EINTR):
-            if waited >= GUARD_PATIENCE:
-                raise _explain.guarded_error(self.path, "released")
-            sleep(_GUARD_PAUSE)
-            waited += _GUARD_PAUSE
-            outcome = release_lock(self._native, POOL)
-        if outcome == _native.KEPT:
-            # From now on this process leaves a file here while it idles, so it tidies up
-            # after those who were killed while they did.
-            _process.first_claim_kept()
-            sweep(os.path.dirname(self.path))
-        elif outcome == _native.LOST:
-            raise _explain.lost_error(self)
-        elif outcome in (_native.FREE, HELD):
-            raise _explain.not_held_error(self)
-        elif outcome < 0:
-            raise _native.os_error(outcome, self.path)
-
-    # ------------------------------------------------------------------ while it is held
-
-    def refresh(self) -> None:
-        """Write the present time into the record: a sign of life for those who judge by age."""
-        native = self._native
-        record = self._record
-        waited = 0.0
-        while native.held and record is not None:
-            now = int(time())
-            outcome = _native.refresh_lock(
-                native, POOL, self._text(record, now), len(record.text)
-            )
-            if outcome == OK:
-                native.stamp = now
-                return
-            if outcome == _native.LOST:
-                raise _explain.lost_error(self)
-            if outcome == _native.FREE:
-                break
-            if outcome not in (_native.GUARDED, -errno.EINTR):
-                raise _native.os_error(outcome, self.path)
-            if waited >= GUARD_PATIENCE:
-                raise _explain.guarded_error(self.path, "refreshed")
-            sleep(_GUARD_PAUSE)
-            waited += _GUARD_PAUSE
-        raise _explain.not_held_error(self)
-
-    def check(self) -> None:
-        """Make sure that the lock is still held: ``LockLostError`` if somebody removed it."""
-        while (outcome := _native.check_lock(self._native, POOL)) == -errno.EINTR:
-            pass
-        if outcome == _native.LOST:
-            raise _explain.lost_error(self)
-        if outcome == _native.FREE:
-            raise _explain.not_held_error(self)
-        if outcome < 0:
-            raise _native.os_error(outcome, self.path)
-
-    def _text(self, record: _native.Record, stamp: int) -> bytes:
-        """Give the record as it stands in the file, with the time of winning or another."""
-        text = bytearray(record.text)
-        native = self._native
-        text[record.stamp_at : record.stamp_at + 10] = b"%010d" % max(0, stamp)
-        text[record.token_at : record.token_at + 32] = _native.token_of(native)
-        claim = b"kept" if native.file.witness else b"left" if native.file.local else b"none"
-        text[record.witness_at : record.witness_at + 4] = claim
-        return bytes(text)
-
-    # ------------------------------------------------------------------ what it says
-
-    @property
-    def held(self) -> bool:
-        """Whether this object holds the lock, as far as it knows; see ``check``."""
-        return bool(self._native.held)
-
-    @property
-    def token(self) -> str | None:
-        """The name of this acquisition, new each time; ``None`` while it is not held."""
-        return _native.token_of(self._native).decode("ascii") if self._native.held else None
-
-    @property
-    def info(self) -> LockInfo | None:
-        """What this object's record says; ``None`` while it is not held."""
-        record = self._record
-        if not self._native.held or record is None:
-            return None
-        return decode_text(self._text(record, self._native.stamp))
-
-    def status(self) -> LockStatus:
-        """Look at the path, whoever holds it."""
-        return look_at(self.path, self._encoded, decode_text)
-
-    def __repr__(self) -> str:
-        return f"<Lock {self.path!r}, {'held' if self._native.held else 'not held'}>"
-
-    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Decorate a function, which then runs under the lock."""
-        import functools  # noqa: PLC0415 - only for those who decorate
-        import inspect  # noqa: PLC0415
-
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-            raise TypeError(
-                f"{function.__qualname__} returns before its body has run, so a lock around the "
-                "call would guard nothing: use the lock with `with` inside of it"
-            )
-
-        @functools.wraps(function)
-        def locked(*args: P.args, **kwargs: P.kwargs) -> T:
-            with self:
-                return function(*args, **kwargs)
-
-        return locked
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError(
-            f"{self!r} can't be pickled: make a Lock of the same path in the other process"
-        )
-
-    def __del__(self) -> None:
-        native = getattr(self, "_native", None)
-        if native is None:
-            return
-        if not native.held:
-            _process.discard(self)
-            _native.forget_lock(native)
-            return
-        # When a lock ends must not depend on the garbage collector, least of all for somebody
-        # who believes to be protected by it: it stays held, which can be seen and found.
-        _process.keep(self)
-        from warnings import warn  # noqa: PLC0415 - hardly ever needed
-
-        warn(
-            f"{self.path} is held by a Lock that nobody refers to any more, and stays held until "
-            f"the process ends. It was acquired at {_explain.where(self._place)}: keep the "
-            "object and release it, or use `with`",
-            ResourceWarning,
-            stacklevel=2,
-            source=self,
-        )
-
-    def _forget_after_fork(self) -> None:
-        if self._native.held:
-            self._forked = True
-        self._record = None
-        self._place = None
-        _native.forget_lock(self._native)
-
-
-def _checked_timeout(timeout: float) -> float:
-    if isinstance(timeout, (int, float)) and timeout >= 0:
-        return timeout
-    raise ValueError(f"timeout is None or a number of seconds from 0 on, not {timeout!r}")
+    if TYPE_CHECKING:
+        # The engine's own parameters, with the type that on_lost sees here.
+        def __init__(
+            self,
+            path: StrPath,
+            *,
+            tag: str | None = None,
+            timeout: float | None = None,
+            policy: Policy | None = None,
+            retry: Schedule | None = None,
+            durability: Durability = "full",
+            mode: int = 0o644,
+            reentrant: bool = False,
+            heartbeat: float | None = None,
+            on_lost: Callable[[Lock, LockLostError], object] | None = None,
+        ) -> None: ...

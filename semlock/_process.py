@@ -13,41 +13,41 @@ from semlock import _identity, _native
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semlock._lock import Lock
+    from semlock._engine import BaseLock
 
 # Every lock object of this process, held or not.  It is written when an object is made and
 # when it goes, never on the way of acquire and release.
-_locks: dict[int, ref[Lock]] = {}
+_locks: dict[int, ref[BaseLock]] = {}
 
 # Objects that somebody dropped while they hold a lock.
-_dropped: list[Lock] = []
+_dropped: list[BaseLock] = []
 
 # What else must be made anew in a forked child.
 _forgetters: list[Callable[[], object]] = []
 
 
-def add(lock: Lock) -> None:
+def add(lock: BaseLock) -> None:
     """Remember a new lock object."""
     _locks[id(lock)] = ref(lock)
 
 
-def discard(lock: Lock) -> None:
+def discard(lock: BaseLock) -> None:
     """Forget a lock object that goes away."""
     _locks.pop(id(lock), None)
 
 
-def keep(lock: Lock) -> None:
+def keep(lock: BaseLock) -> None:
     """Keep an object that holds a lock and that nobody else refers to any more."""
     _dropped.append(lock)
     add(lock)
 
 
-def all_locks() -> list[Lock]:
+def all_locks() -> list[BaseLock]:
     """List the lock objects of this process."""
     return [lock for lock in (reference() for reference in list(_locks.values())) if lock]
 
 
-def held_here(dev: int, ino: int) -> Lock | None:
+def held_here(dev: int, ino: int) -> BaseLock | None:
     """Find the object of this process that holds the instance with this identity."""
     for lock in all_locks():
         native = lock._native
@@ -73,7 +73,7 @@ def _after_fork_in_child() -> None:
         forget()
 
 
-def release_now(lock: Lock) -> None:
+def release_now(lock: BaseLock) -> None:
     """Let go of a lock however often it was acquired, without a word."""
     native = lock._native
     native.reentrant = 0

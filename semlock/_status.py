@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from semlock import _explain, _native
 from semlock._errors import LockHeldError, LockPathError, LockRecordError, LockTimeoutError
 from semlock._identity import UNKNOWN, judge
-from semlock._policy import GRACE, proof_of_death, reason_to_remove
+from semlock._policy import GRACE, reason_to_remove
 from semlock._records import decode_text
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
     from semlock._identity import Verdict
+    from semlock._policy import Policy
     from semlock._records import LockInfo
 
     StrPath: TypeAlias = str | os.PathLike[str]
@@ -64,18 +65,19 @@ def absolute(path: StrPath) -> str:
 class LockStatus:
     """What was found at a lock's path.
 
-    ``state``     ``"free"``, ``"held"``, ``"stale"`` (the holder is known to be dead) or
-                  ``"unreadable"`` (somebody's file that is no record, or may not be read; it
-                  counts as held)
+    ``state``     ``"free"``, ``"held"``, ``"stale"`` (the policy permits to take it: by
+                  default, its holder is known to be dead) or ``"unreadable"`` (somebody's
+                  file that is no record, or may not be read; it counts as held)
     ``info``      what the record says, or ``None``
     ``verdict``   ``"alive"``, ``"dead"`` or ``"unknown"``; ``None`` when free
     ``evidence``  how that is known, in words
+    ``reason``    why it may be taken, when it is stale
     ``age``       seconds since it was won or refreshed; ``None`` when free
     """
 
     __slots__ = (
-        "_look", "age", "changed_at", "evidence", "info", "path", "state", "unfinished",
-        "verdict",
+        "_look", "age", "changed_at", "evidence", "info", "path", "reason", "state",
+        "unfinished", "verdict",
     )  # fmt: skip
 
     path: str
@@ -86,9 +88,16 @@ class LockStatus:
     age: float | None
     unfinished: bool
     changed_at: float
+    reason: str | None
     _look: _native.Look | None
 
-    def __init__(self, path: str, look: _native.Look | None, info: LockInfo | None) -> None:
+    def __init__(
+        self,
+        path: str,
+        look: _native.Look | None,
+        info: LockInfo | None,
+        policy: Policy | None = None,
+    ) -> None:
         self.path = path
         self.info = info
         self._look = look
@@ -98,10 +107,11 @@ class LockStatus:
         self.unfinished = False
         self.changed_at = 0.0
         self.state = "free"
+        self.reason = None
         if look is not None:
-            self._describe(look)
+            self._describe(look, policy)
 
-    def _describe(self, look: _native.Look) -> None:
+    def _describe(self, look: _native.Look, policy: Policy | None) -> None:
         view = look.view
         self.unfinished = bool(view.unfinished)
         self.changed_at = view.ctime_ns / 1e9
@@ -110,12 +120,12 @@ class LockStatus:
             self.evidence = f"it can't be read: {os.strerror(-look.error)}"
         elif self.unfinished and self.verdict == UNKNOWN:
             self.evidence = "somebody has begun to create it and has not finished"
-        since = view.mtime_ns / 1e9 if self.info is None else self.info.timestamp
-        self.age = max(0.0, time() - since)
-        if self.info is None:
-            self.state = "unreadable"
-        else:
-            self.state = "stale" if proof_of_death(self) else "held"
+        since = None if self.info is None else self.info.timestamp
+        self.age = max(0.0, time() - (view.mtime_ns / 1e9 if since is None else since))
+        self.state = "unreadable" if self.info is None else "held"
+        self.reason = reason_to_remove(self, policy)
+        if self.reason is not None:
+            self.state = "stale"
 
     def unchanged_for(self, now: float) -> float:
         """Say for how many seconds nothing about the file has changed.
@@ -171,7 +181,12 @@ _KINDS = {
 }
 
 
-def look_at(path: str, encoded: bytes, decode: Callable[[bytes], LockInfo]) -> LockStatus:
+def look_at(
+    path: str,
+    encoded: bytes,
+    decode: Callable[[bytes], LockInfo],
+    policy: Policy | None = None,
+) -> LockStatus:
     """Look at an absolute path; ``LockPathError`` if what is there can't be a lock."""
     seen = _native.look(encoded)
     if seen is None:
@@ -187,7 +202,7 @@ def look_at(path: str, encoded: bytes, decode: Callable[[bytes], LockInfo]) -> L
             info = decode(seen.content)
         except LockRecordError:
             info = None
-    return LockStatus(path, seen, info)
+    return LockStatus(path, seen, info, policy)
 
 
 def status(path: StrPath) -> LockStatus:
@@ -247,7 +262,7 @@ def remove(
                 path=text,
                 status=found,
             )
-        if not force and reason_to_remove(found, None) is None:
+        if not force and found.reason is None:
             raise LockHeldError(
                 f"{text} is held by {found.holder}. If you know better, remove it with "
                 "semlock.remove(path, force=True); a holder that lives will find its lock lost",
@@ -348,7 +363,7 @@ def _clean_one(path: str) -> Removed | None:
     encoded = os.fsencode(path)
     try:
         found = look_at(path, encoded, decode_text)
-        reason = reason_to_remove(found, None) if found.state != "free" else None
+        reason = found.reason
         if reason is None and _is_temporary(os.path.basename(path)) and _abandoned(found):
             reason = "it was never finished by the process that began to create it"
         if reason is not None and remove_exactly(found, encoded, robs=False):

@@ -11,36 +11,48 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from typing import TypeAlias
+
+    # Gives the pauses of one wait, in seconds; when they are used up, the wait is over.
+    Schedule: TypeAlias = Callable[[], Iterable[float]]
 
 _FIRST = 0.0005
 _LONGEST = 0.05
 _GROWTH = 1.6
 
 
-def _chance() -> float:
+def chance() -> float:
+    """Draw a number from 0 on and below 1."""
     # os.urandom and not the random module: importing that costs more than the wait.
     return int.from_bytes(os.urandom(2), "big") / 65536
 
 
-class Waiter:
-    """One thread's wait for one lock: pauses that grow, and that no two waiters share."""
+def growing_pauses(chance: Callable[[], float] = chance) -> Iterable[float]:
+    """Give pauses that grow, that never end, and that no two waiters share."""
+    pause = _FIRST
+    while True:
+        yield pause * (0.5 + chance())
+        pause = min(pause * _GROWTH, _LONGEST)
 
-    __slots__ = ("_chance", "_clock", "_deadline", "_pause", "_sleep", "_start")
+
+class Waiter:
+    """One thread's wait for one lock."""
+
+    __slots__ = ("_clock", "_deadline", "_pauses", "_sleep", "_start")
 
     def __init__(
         self,
         timeout: float | None,
+        schedule: Schedule | None = None,
         *,
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], object] | None = None,
-        chance: Callable[[], float] = _chance,
     ) -> None:
         # Looked up late, so that a test that replaces time.sleep reaches this too.
         self._clock = clock or time.monotonic
         self._sleep = sleep or time.sleep
-        self._chance = chance
-        self._pause = _FIRST
+        self._pauses = iter((schedule or growing_pauses)())
         self._start = self._clock()
         self._deadline = None if timeout is None else self._start + timeout
 
@@ -51,12 +63,13 @@ class Waiter:
 
     def pause(self) -> bool:
         """Wait until something may have changed; ``False`` if the time is over."""
-        length = self._pause * (0.5 + self._chance())
-        self._pause = min(self._pause * _GROWTH, _LONGEST)
+        pause = next(self._pauses, None)
+        if pause is None:
+            return False
         if self._deadline is not None:
             left = self._deadline - self._clock()
             if left <= 0:
                 return False
-            length = min(length, left)
-        self._sleep(length)
+            pause = min(pause, left)
+        self._sleep(pause)
         return True

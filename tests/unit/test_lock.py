@@ -359,7 +359,7 @@ class TestCheckAndRefresh:
         with semlock.Lock(path, tag="x") as lock:
             before = Path(path).read_bytes()
             inode = os.stat(path).st_ino
-            monkeypatch.setattr("semlock._lock.time", lambda: lock._native.stamp + 12345)
+            monkeypatch.setattr("semlock._engine.time", lambda: lock._native.stamp + 12345)
             old = lock._native.stamp
             lock.refresh()
             after = Path(path).read_bytes()

@@ -6,7 +6,7 @@ import os
 import pytest
 
 import semlock
-from semlock._waiting import Waiter
+from semlock._waiting import Waiter, growing_pauses
 
 
 class Time:
@@ -23,7 +23,12 @@ class Time:
 
 
 def waiter(time, timeout, chance=0.5):
-    return Waiter(timeout, clock=time.clock, sleep=time.sleep, chance=lambda: chance)
+    return Waiter(
+        timeout,
+        lambda: growing_pauses(lambda: chance),
+        clock=time.clock,
+        sleep=time.sleep,
+    )
 
 
 def test_pauses_grow_up_to_a_bound():
