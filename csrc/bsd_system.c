@@ -2,7 +2,6 @@
  * half, one small function for each question and system; the second half is common. */
 #define _NETBSD_SOURCE
 #include <sys/param.h>
-#include <sys/types.h>
 #include <sys/mount.h>
 #include <sys/proc.h>
 #include <sys/stat.h>
@@ -123,14 +122,14 @@ look_up(int64_t pid, fate *found)
     int outcome;
 
     for (int again = 0; again < 8; again++) {
-        if (boot_time(&before) != 0) {
-            before = 0;
+        outcome = boot_time(&before);
+        if (outcome == 0) {
+            outcome = look_up_once(pid, found);
         }
-        outcome = look_up_once(pid, found);
         if (outcome != 0 || found->start == 0) {
             return outcome;
         }
-        if (before != 0 && boot_time(&after) == 0 && before == after) {
+        if (boot_time(&after) == 0 && before == after) {
             found->start -= before;
             return 0;
         }
@@ -208,9 +207,8 @@ mix(uint64_t hash, const void *bytes, size_t length)
     return hash;
 }
 
-/* A jail sees none of the processes outside, so its numbers mean nothing to those who are
- * not in it.  A jail can't learn its own number; what it has for itself stands in for it.
- */
+/* A jail sees no process outside, so its numbers mean nothing to those who are not in it.
+ * It can't learn its own number; what it has for itself stands in for that. */
 static uint64_t
 process_space(void)
 {
@@ -255,8 +253,7 @@ process_space(void)
 static int
 others_are_hidden(void)
 {
-    return 0; /* signal 0 to a process that may not be seen is refused, not denied to exist
-               */
+    return 0; /* who may not be seen refuses signal 0, and that says that he exists */
 }
 #endif
 
@@ -354,16 +351,10 @@ semlock_system_sync(int fd, int32_t durability, int overwritten)
 int
 semlock_start_time(int64_t pid, int64_t *start)
 {
-    fate found;
-    int outcome;
+    fate found = {0, 0};
+    int outcome = pid < 1 || pid > 0x7fffffff ? -EINVAL : look_up(pid, &found);
 
-    if (pid < 1 || pid > 0x7fffffff) {
-        return -EINVAL;
-    }
-    outcome = look_up(pid, &found);
-    if (outcome == 0) {
-        *start = found.start;
-    }
+    *start = found.start;
     return outcome;
 }
 

@@ -33,9 +33,7 @@ def sources(platform: str = sys.platform) -> list[str]:
 
 def macros(platform: str = sys.platform) -> list[tuple[str, str | None]]:
     """Ask for 64-bit file offsets: the witness lies far behind the end of the file."""
-    if platform == "win32":
-        return [("_WIN32_WINNT", "0x0A00")]
-    return [("_FILE_OFFSET_BITS", "64")]
+    return [] if platform == "win32" else [("_FILE_OFFSET_BITS", "64")]
 
 
 # A free-threaded build has no limited API yet; setup.py asks the same question for the tag.
@@ -51,7 +49,7 @@ ffi.set_source(
     sources=[f"csrc/{name}" for name in sources()],
     include_dirs=["csrc"],
     define_macros=macros(),
-    depends=["csrc/semlock.h", "csrc/semlock_api.h"],
+    depends=["csrc/semlock.h", "csrc/semlock_api.h", "csrc/windows_system.h"],
     extra_compile_args=[] if sys.platform == "win32" else ["-std=c11", "-O2"],
     py_limited_api=LIMITED_API,
 )

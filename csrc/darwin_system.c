@@ -161,8 +161,7 @@ semlock_identify(semlock_process *process)
     return 0;
 }
 
-/* What became of the process with this number that began at `start` (0 if that is unknown)?
- */
+/* What became of the process with this number that began at `start` (0 if not known)? */
 int
 semlock_probe(int64_t pid, int64_t start)
 {

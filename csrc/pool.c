@@ -23,8 +23,9 @@ slot_fits(const semlock_slot *slot, const semlock_lock *lock)
  * fork waits until no call is under way, and no call begins until it is done.  A call never
  * needs the GIL to end.
  */
-#define FORK_PATIENCE 10000000000 /* nanoseconds: a filesystem that hangs must not stop all   \
-                                   */
+#define FORK_PATIENCE                                                                         \
+    10000000000 /* nanoseconds: a filesystem that hangs must not stop all                     \
+                 */
 
 void
 semlock_enter(semlock_pool *pool)

@@ -27,7 +27,8 @@ open_exact(const char *path, const semlock_file *file, int *fd)
 
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (*fd < 0) {
-        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? SEMLOCK_LOST : -errno;
+        return errno == ENOENT || errno == ENOTDIR || semlock_is_link(errno) ? SEMLOCK_LOST
+                                                                             : -errno;
     }
     if (fstat(*fd, &seen) != 0) {
         error = errno;
@@ -169,7 +170,7 @@ reopen_to_write(semlock_lock *lock, int *fd)
 {
     *fd = open(lock->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (*fd < 0) {
-        return errno == ENOENT || errno == ELOOP ? SEMLOCK_LOST : -errno;
+        return errno == ENOENT || semlock_is_link(errno) ? SEMLOCK_LOST : -errno;
     }
     return SEMLOCK_OK;
 }

@@ -44,6 +44,17 @@ semlock_yield(void)
     sched_yield();
 }
 
+/* What O_NOFOLLOW says of a link: ELOOP by the standard, another word on some systems. */
+int
+semlock_is_link(int error)
+{
+#if defined(EFTYPE)
+    return error == ELOOP || error == EMLINK || error == EFTYPE;
+#else
+    return error == ELOOP || error == EMLINK;
+#endif
+}
+
 /* `directory`/`name` with a final NUL into `room`, or -ENAMETOOLONG. */
 int
 semlock_join(char *room, const char *directory, int32_t length, const char *name)

@@ -104,7 +104,7 @@ inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity)
     }
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
-        return errno == ENOENT || errno == ELOOP ? SEMLOCK_CHANGED : -errno;
+        return errno == ENOENT || semlock_is_link(errno) ? SEMLOCK_CHANGED : -errno;
     }
     if (fstat(fd, &opened) != 0) {
         outcome = -errno;

@@ -190,6 +190,7 @@ int semlock_private_path(char *room, const char *directory, int32_t length,
                          const semlock_file *file);
 int semlock_temporary_path(char *room, const char *directory, int32_t length,
                            semlock_pool *pool);
+int semlock_is_link(int error);
 int semlock_describe(int fd, semlock_view *view);
 int semlock_guard(int fd);
 void semlock_unguard(int fd);

@@ -59,10 +59,12 @@ release_held(semlock_lock *lock, semlock_pool *pool)
     }
     still = semlock_still_at(path, &lock->file);
     outcome = still == 1 ? let_go(lock, pool, path) : (still == 0 ? SEMLOCK_LOST : still);
-    if (outcome < 0) {
-        semlock_unguard(handle);
+    if (outcome >= 0) {
+        return outcome;
     }
-    return outcome;
+    semlock_unguard(handle);
+    /* Over a network the answer can be lost after the deed. */
+    return still == 1 && semlock_still_at(path, &lock->file) == 0 ? SEMLOCK_OK : outcome;
 }
 
 int
@@ -76,7 +78,7 @@ semlock_release(semlock_lock *lock, semlock_pool *pool)
     }
     outcome = release_held(lock, pool);
     if (outcome < 0 || outcome == SEMLOCK_GUARDED) {
-        semlock_store64(&lock->owner, owner); /* it is still held, and can be let go again */
+        semlock_store64(&lock->owner, owner); /* still held, and can be let go again */
         return outcome;
     }
     semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
@@ -108,11 +110,12 @@ refresh_held(semlock_lock *lock, const char *text, int32_t length)
 
 /* Write the same record again, with what changed in it: the new time, most of all. */
 int
-semlock_refresh(semlock_lock *lock, const char *text, int32_t length)
+semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, int32_t length)
 {
     int64_t owner;
     int outcome = semlock_object_borrow(lock, &owner);
 
+    (void)pool;
     if (outcome == SEMLOCK_OK) {
         outcome = length == lock->file.length ? refresh_held(lock, text, length)
                                               : -ERROR_INVALID_PARAMETER;
@@ -122,12 +125,13 @@ semlock_refresh(semlock_lock *lock, const char *text, int32_t length)
 }
 
 int
-semlock_check(semlock_lock *lock)
+semlock_check(semlock_lock *lock, semlock_pool *pool)
 {
     WCHAR path[SEMLOCK_WIDE_ROOM];
     int64_t owner;
     int outcome = semlock_object_borrow(lock, &owner);
 
+    (void)pool;
     if (outcome != SEMLOCK_OK) {
         return outcome;
     }
@@ -182,9 +186,9 @@ open_exact(const WCHAR *path, const semlock_file *file, HANDLE *handle)
     return error == -ERROR_SHARING_VIOLATION ? SEMLOCK_GUARDED : error;
 }
 
-/* Is what is open still what was judged, apart from its bytes?  Unfinished then and finished
- * now is another thing: its creator holds it.  Of a file too long to be read the times stand
- * for the bytes that were not. */
+/* Is what is open still what was judged, apart from its bytes?  Unfinished then and
+ * finished now is another thing: its creator holds it.  Of a file too long to be read the
+ * times stand for the bytes that were not. */
 static int
 same_state(HANDLE handle, const semlock_view *judged)
 {
@@ -286,6 +290,9 @@ semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
                          : (still == 0 ? SEMLOCK_LOST : still);
     if (outcome == SEMLOCK_OK) {
         outcome = semlock_delete(handle, place, aside);
+        if (outcome < 0 && semlock_still_at(place, &file) == 0) {
+            outcome = SEMLOCK_OK; /* done, and the answer lost on the way */
+        }
     }
     CloseHandle(handle);
     return outcome;

@@ -4,8 +4,7 @@
 #include "windows_system.h"
 
 /* Behind anything that a record or a foreign lock of a whole file's content reaches, and
- * not where Linux has its witness: a file server may hand these locks on to its own kernel.
- */
+ * not where Linux has its witness: a file server may hand these locks to its own kernel. */
 #define WITNESS_BYTE ((uint64_t)1 << 62)
 #define GUARD_BYTE (((uint64_t)1 << 62) + 1)
 
@@ -15,8 +14,7 @@
 #define DISPOSITION_POSIX 0x02u
 #define DISPOSITION_READONLY_TOO 0x10u
 
-/* The error of the call before, as a negative number even where the call forgot to set one.
- */
+/* The error of the call before, negative even where that call forgot to set one. */
 int
 semlock_last_error(void)
 {
@@ -91,8 +89,7 @@ semlock_exists(const WCHAR *path)
 }
 
 /* Which file is it?  Filesystems without 128-bit ids have an older call for shorter ones.
- * On FAT the id is the place in the directory, so it is asked for again after each rename.
- */
+ * On FAT the id is the place in the directory, so it is asked for after each rename. */
 int
 semlock_identity(HANDLE handle, semlock_file *file)
 {
@@ -362,4 +359,6 @@ semlock_pool_forget(semlock_pool *pool)
         memset(slot, 0, sizeof *slot);
     }
     memset(pool->seen, 0, sizeof pool->seen);
+    pool->busy = 0;
+    pool->forking = 0;
 }

@@ -33,7 +33,7 @@ int
 semlock_describe(HANDLE handle, semlock_view *view)
 {
     FILE_ATTRIBUTE_TAG_INFO tag;
-    FILE_STANDARD_INFO standard;
+    FILE_STANDARD_INFO size;
     FILE_BASIC_INFO basic;
     semlock_file id;
     DWORD type = GetFileType(handle);
@@ -47,7 +47,7 @@ semlock_describe(HANDLE handle, semlock_view *view)
         return 0;
     }
     if (!GetFileInformationByHandleEx(handle, FileBasicInfo, &basic, sizeof basic) ||
-        !GetFileInformationByHandleEx(handle, FileStandardInfo, &standard, sizeof standard)) {
+        !GetFileInformationByHandleEx(handle, FileStandardInfo, &size, sizeof size)) {
         return semlock_last_error();
     }
     error = semlock_identity(handle, &id);
@@ -62,8 +62,8 @@ semlock_describe(HANDLE handle, semlock_view *view)
     view->dev = id.dev;
     view->ino = id.ino;
     view->ino_high = id.ino_high;
-    view->size = standard.EndOfFile.QuadPart;
-    view->links = (int32_t)standard.NumberOfLinks;
+    view->size = size.EndOfFile.QuadPart;
+    view->links = (int32_t)size.NumberOfLinks;
     view->mtime_ns = nanoseconds(basic.LastWriteTime);
     /* FAT has no time of change. */
     view->ctime_ns =
@@ -84,9 +84,8 @@ starts_with(const WCHAR *text, const WCHAR *beginning)
     return 1;
 }
 
-/* The root of the volume that the file is really on, after all links and substituted
- * drives, from its full name; that is \\?\X:\..., \\?\Volume{...}\... or \\?\UNC\server\...
- */
+/* Is the root of the volume, after all links and substituted drives, a local one?  The full
+ * name of a file is \\?\X:\..., \\?\Volume{...}\... or \\?\UNC\server\share\... */
 static int
 has_local_root(WCHAR *full)
 {
@@ -116,18 +115,19 @@ semlock_is_local(HANDLE handle)
     static const WCHAR *const kinds[] = {L"NTFS", L"ReFS", L"FAT32", L"exFAT", L"FAT"};
     WCHAR full[SEMLOCK_WIDE_ROOM];
     WCHAR kind[MAX_PATH + 1];
+    DWORD room = SEMLOCK_WIDE_ROOM;
     DWORD length;
 
     if (!GetVolumeInformationByHandleW(handle, NULL, 0, NULL, NULL, NULL, kind,
                                        MAX_PATH + 1)) {
         return 0;
     }
-    length = GetFinalPathNameByHandleW(handle, full, SEMLOCK_WIDE_ROOM, VOLUME_NAME_DOS);
+    length = GetFinalPathNameByHandleW(handle, full, room, VOLUME_NAME_DOS);
     if (length == 0) {
         /* A volume without a letter or a folder has no name of this form. */
-        length = GetFinalPathNameByHandleW(handle, full, SEMLOCK_WIDE_ROOM, VOLUME_NAME_GUID);
+        length = GetFinalPathNameByHandleW(handle, full, room, VOLUME_NAME_GUID);
     }
-    if (length == 0 || length >= SEMLOCK_WIDE_ROOM || !has_local_root(full)) {
+    if (length == 0 || length >= room || !has_local_root(full)) {
         return 0;
     }
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
@@ -202,16 +202,18 @@ look_at_attributes(const WCHAR *path, semlock_view *view)
 
 /* SEMLOCK_OK with view and bytes; SEMLOCK_FREE if nothing is there; SEMLOCK_CHANGED if it
  * changed hands during the look, so that the caller looks again; or an error.  Errors of
- * opening and reading the content (denied, shared or locked by somebody, or too large, which
- * comes with as many bytes as there was room for) still come with a view. */
+ * opening and reading the content (denied, not shared, locked, or too large, which comes
+ * with as many bytes as there was room for) still come with a view. */
 int
-semlock_inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity)
+semlock_inspect(const char *path, semlock_pool *pool, semlock_view *view, char *bytes,
+                int32_t capacity)
 {
     WCHAR place[SEMLOCK_WIDE_ROOM];
     semlock_view opened;
     HANDLE handle;
     int outcome = semlock_wide(place, path, (int32_t)strlen(path));
 
+    (void)pool;
     memset(view, 0, sizeof *view);
     if (outcome == 0) {
         outcome = look_at_attributes(place, view);

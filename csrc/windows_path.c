@@ -2,8 +2,7 @@
  *
  * A path arrives as the bytes of Python's os.fsencode, which is UTF-8 in which lone
  * surrogates are encoded like other characters, because Windows allows them in names.  The
- * system's own conversion would put replacement characters there and so name another file.
- */
+ * system's own conversion puts replacement characters there and so names another file. */
 #include <stdio.h>
 #include <string.h>
 
@@ -167,12 +166,12 @@ semlock_private_path(WCHAR *room, const char *directory, int32_t length,
 }
 
 int
-semlock_temporary_path(WCHAR *room, const char *directory, int32_t length, semlock_pool *pool)
+semlock_temporary_path(WCHAR *room, const char *directory, int32_t size, semlock_pool *pool)
 {
     char token[33];
     char name[64];
 
     semlock_new_token(pool, token);
     snprintf(name, sizeof name, ".semlock-%s.tmp", token);
-    return join(room, directory, length, name);
+    return join(room, directory, size, name);
 }

@@ -96,10 +96,10 @@ semlock_start_time(int64_t pid, int64_t *start)
 static int
 read_registry(const char *key, const char *name, DWORD type, void *value, DWORD *size)
 {
+    REGSAM rights = KEY_QUERY_VALUE | KEY_WOW64_64KEY;
     DWORD found;
     HKEY opened;
-    LSTATUS error =
-        RegOpenKeyExA(HKEY_LOCAL_MACHINE, key, 0, KEY_QUERY_VALUE | KEY_WOW64_64KEY, &opened);
+    LSTATUS error = RegOpenKeyExA(HKEY_LOCAL_MACHINE, key, 0, rights, &opened);
 
     if (error == ERROR_SUCCESS) {
         error = RegQueryValueExA(opened, name, NULL, &found, value, size);
@@ -208,5 +208,8 @@ semlock_probe(int64_t pid, int64_t start)
     if (waited == WAIT_OBJECT_0) {
         return SEMLOCK_ZOMBIE;
     }
-    return waited == WAIT_TIMEOUT && start != 0 && began != 0 ? SEMLOCK_RUNS : SEMLOCK_EXISTS;
+    if (waited == WAIT_TIMEOUT && start != 0 && began != 0) {
+        return SEMLOCK_RUNS;
+    }
+    return SEMLOCK_EXISTS;
 }

@@ -1,5 +1,4 @@
-/* Windows: what the Windows sources share, and how the protocol of semlock.h is carried
- * out.
+/* Windows: what its sources share, and how they carry out the protocol of semlock.h.
  *
  *   An instance is known by its volume's serial number and its file id, and is
  *   changed through a handle: what is renamed or deleted is the file that was
@@ -18,6 +17,8 @@
  *   delete from the beginning.  Whoever opens P without sharing deletion gets a
  *   sharing violation while it is held, and that is intended: were such a
  *   reader let in, it could keep the holder from letting go.
+ *
+ *   Windows has no fork, so no call here announces itself with semlock_enter.
  */
 #ifndef SEMLOCK_WINDOWS_SYSTEM_H
 #define SEMLOCK_WINDOWS_SYSTEM_H
@@ -28,14 +29,17 @@
 #ifndef WIN32_LEAN_AND_MEAN
 #define WIN32_LEAN_AND_MEAN
 #endif
+#ifndef _WIN32_WINNT
+#define _WIN32_WINNT 0x0A00 /* FileDispositionInfoEx and its like */
+#endif
+
 #include <windows.h>
 
 #include "semlock.h"
 
 #define SEMLOCK_FILETIME_OF_1970 116444736000000000 /* in hundreds of nanoseconds */
 
-/* UTF-16 units of the longest path, the prefix for long ones and the final zero included.
- */
+/* UTF-16 units of the longest path, with the prefix for long ones and the final zero. */
 #define SEMLOCK_WIDE_ROOM 4224
 
 /* No reader ever keeps anybody out. */

@@ -1,5 +1,4 @@
-/* Windows: taking a lock.  The order of the steps, and why, is in semlock.h under CREATING.
- */
+/* Windows: taking a lock.  The order of the steps and why is in semlock.h, CREATING. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -263,7 +262,10 @@ try_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
             break;
         }
     }
-    return outcome == SEMLOCK_CHANGED || outcome == SEMLOCK_GUARDED ? SEMLOCK_HELD : outcome;
+    if (outcome == SEMLOCK_CHANGED || outcome == SEMLOCK_GUARDED) {
+        return SEMLOCK_HELD;
+    }
+    return outcome;
 }
 
 static int
@@ -296,7 +298,7 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
     outcome = try_fresh(lock, pool, record, path);
     if (is_short_of_handles(outcome)) {
         /* Idle claims must never be the reason that a lock can't be taken. */
-        semlock_pool_drain(pool, NULL, 0);
+        semlock_pool_drain_entered(pool, NULL, 0);
         outcome = try_fresh(lock, pool, record, path);
     }
     return outcome;
@@ -321,8 +323,7 @@ semlock_try(semlock_lock *lock, semlock_pool *pool)
     return semlock_object_failed(lock, outcome);
 }
 
-/* Many tries in one call.  Windows has no cheaper way to look at many names in a directory.
- */
+/* Many tries in one call.  Windows has no cheaper way to look at many names at once. */
 void
 semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
                  semlock_pool *pool)

@@ -84,8 +84,8 @@ def judge(info: LockInfo | None, view: Any) -> tuple[Verdict, str]:
     """Say whether the holder lives, and how that is known."""
     if view.witness == 1:
         return ALIVE, "its holder keeps the kernel's lock on it"
-    if info is None:
-        return UNKNOWN, "its content names no holder"
+    if info is None or info.pid is None:
+        return UNKNOWN, "its content names no process"
     local = bool(view.local)
     if info.witness == "kept" and local and view.witness == 0:
         return DEAD, f"the kernel has dropped the lock that process {info.pid} kept on it"
@@ -93,6 +93,9 @@ def judge(info: LockInfo | None, view: Any) -> tuple[Verdict, str]:
     if not info.boot or not me.boot:
         return UNKNOWN, f"the record doesn't say on which machine process {info.pid} runs"
     if info.boot != me.boot:
+        if info.boot.startswith("boottime-"):
+            # Some systems know only when they were started, which moves with their clock.
+            return UNKNOWN, f"process {info.pid} may have run before a restart"
         # Only the holder knows that its filesystem was local to it, and only the reader that
         # it still is: an exported folder looks local on one side and is shared all the same.
         if info.witness in ("kept", "left") and local:
@@ -106,6 +109,19 @@ def judge(info: LockInfo | None, view: Any) -> tuple[Verdict, str]:
     fate = _native.probe(info.pid, (info.start or 0) if same_clock else 0)
     verdict, words = _FATES.get(fate, (UNKNOWN, "process {} can't be looked at"))
     return verdict, words.format(info.pid)
+
+
+def process_is_gone(info: LockInfo) -> bool:
+    """Tell whether no process of this machine has the record's number, whoever wrote it.
+
+    A record that names another boot or PID namespace is not about this machine's numbers.
+    """
+    me = this_process()
+    if info.pid is None or not 1 <= info.pid <= _PID_LIMIT:
+        return False
+    if info.boot and (info.boot != me.boot or (info.pidns or 0) != me.pidns):
+        return False
+    return _native.probe(info.pid, 0) in (_native.GONE, _native.ZOMBIE)
 
 
 _FATES: dict[int, tuple[Verdict, str]] = {

@@ -13,6 +13,8 @@ from semlock._errors import LockRecordError
 from semlock._native import RECORD_LIMIT, Record
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from semlock._identity import Process
 
 _TOKEN_ROOM = b"0" * 32
@@ -27,28 +29,20 @@ _CONTROLS = dict.fromkeys((*range(32), 127), " ")
 
 
 class LockInfo:
-    """What a record says of its holder.  Fields that it does not have are ``None``.
+    """What a record says of its holder.  What it doesn't say is ``None``.
 
     ``pid``, ``timestamp`` (seconds since 1970 when it was won or refreshed) and ``tag`` are
-    everybody's; ``host``, ``start``, ``boot``, ``pidns``, ``timens``, ``token`` and
-    ``witness`` are written by semlock.
+    everybody's.  ``host``, ``start``, ``boot``, ``pidns``, ``timens``, ``token`` and
+    ``witness`` are written by semlock.  ``payload`` is the whole object of a JSON record.
     """
 
     __slots__ = (
-        "boot",
-        "host",
-        "pid",
-        "pidns",
-        "start",
-        "tag",
-        "timens",
-        "timestamp",
-        "token",
-        "witness",
-    )
+        "pid", "timestamp", "tag", "host", "start", "boot", "pidns", "timens", "token",
+        "witness", "payload",
+    )  # fmt: skip
 
-    pid: int
-    timestamp: int
+    pid: int | None
+    timestamp: float | None
     tag: str | None
     host: str | None
     start: int | None
@@ -57,12 +51,13 @@ class LockInfo:
     timens: int | None
     token: str | None
     witness: str | None
+    payload: dict[str, Any] | None
 
     def __init__(
         self,
         *,
-        pid: int,
-        timestamp: int,
+        pid: int | None = None,
+        timestamp: float | None = None,
         tag: str | None = None,
         host: str | None = None,
         start: int | None = None,
@@ -71,6 +66,7 @@ class LockInfo:
         timens: int | None = None,
         token: str | None = None,
         witness: str | None = None,
+        payload: dict[str, Any] | None = None,
     ) -> None:
         self.pid = pid
         self.timestamp = timestamp
@@ -82,10 +78,16 @@ class LockInfo:
         self.timens = timens
         self.token = token
         self.witness = witness
+        self.payload = payload
 
-    def as_dict(self) -> dict[str, int | str | None]:
+    def as_dict(self) -> dict[str, Any]:
         """Give the fields by name, those that are ``None`` too."""
-        return {name: getattr(self, name) for name in _FIELD_ORDER}
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @property
+    def holder(self) -> str:
+        """Name the holder in a few words."""
+        return "somebody" if self.pid is None else f"process {self.pid}"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LockInfo):
@@ -97,12 +99,7 @@ class LockInfo:
 
     def __repr__(self) -> str:
         shown = (f"{k}={v!r}" for k, v in self.as_dict().items() if v is not None)
-        return f"LockInfo({', '.join(shown)})"
-
-
-_FIELD_ORDER = (
-    "pid", "timestamp", "tag", "host", "start", "boot", "pidns", "timens", "token", "witness",
-)  # fmt: skip
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def clean_tag(tag: str) -> str:
@@ -162,7 +159,7 @@ def encode_text(
     )
 
 
-def _integer(text: str | None, limit: int) -> int | None:
+def parse_integer(text: str | None, limit: int) -> int | None:
     """Read plain ASCII digits, as the other implementations do; anything else is no number."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > _INTEGER_DIGITS:
         return None
@@ -185,10 +182,10 @@ def decode_text(content: bytes) -> LockInfo:
         key, equals, value = line.removesuffix("\r").partition("=")
         if equals:
             fields[key] = value
-    pid = _integer(fields.get("pid"), PID_LIMIT)
+    pid = parse_integer(fields.get("pid"), PID_LIMIT)
     if pid is None or pid < 1:
         raise LockRecordError(f"the record has no usable pid: {fields.get('pid')!r:.60}")
-    timestamp = _integer(fields.get("timestamp"), 2**64 - 1)
+    timestamp = parse_integer(fields.get("timestamp"), 2**64 - 1)
     if timestamp is None:
         raise LockRecordError(
             f"the record has no usable timestamp: {fields.get('timestamp')!r:.60}"
@@ -198,10 +195,10 @@ def decode_text(content: bytes) -> LockInfo:
         timestamp=timestamp,
         tag=fields.get("tag"),
         host=fields.get("host"),
-        start=_integer(fields.get("start"), 2**63 - 1),
+        start=parse_integer(fields.get("start"), 2**63 - 1),
         boot=fields.get("boot"),
-        pidns=_integer(fields.get("pidns"), 2**64 - 1),
-        timens=_integer(fields.get("timens"), 2**64 - 1),
+        pidns=parse_integer(fields.get("pidns"), 2**64 - 1),
+        timens=parse_integer(fields.get("timens"), 2**64 - 1),
         token=fields.get("token"),
         witness=fields.get("witness"),
     )

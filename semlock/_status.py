@@ -117,7 +117,9 @@ class LockStatus:
         self.changed_at = view.ctime_ns / 1e9
         self.verdict, self.evidence = judge(self.info, view)
         if look.error:
-            self.evidence = f"it can't be read: {os.strerror(-look.error)}"
+            self.evidence = (
+                f"it can't be read: {_native.os_error(look.error, self.path).strerror}"
+            )
         elif self.unfinished and self.verdict == UNKNOWN:
             self.evidence = "somebody has begun to create it and has not finished"
         since = None if self.info is None else self.info.timestamp
@@ -135,13 +137,18 @@ class LockStatus:
         return abs(now - self.changed_at)
 
     @property
+    def written_at(self) -> float | None:
+        """When the file was last written to, in seconds since 1970; ``None`` when free."""
+        return None if self._look is None else self._look.view.mtime_ns / 1e9
+
+    @property
     def holder(self) -> str:
         """Describe the holder in a few words, for messages."""
         if self.state == "free":
             return "nobody"
         if self.info is None:
             return f"somebody whose file is no readable record ({self.evidence})"
-        words = f"process {self.info.pid}"
+        words = self.info.holder
         if self.info.host:
             words += f" on {self.info.host}"
         if self.info.tag:

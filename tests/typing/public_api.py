@@ -21,7 +21,7 @@ def use(path: Path) -> None:
     found = semlock.status("x.lock")
     assert_type(found, semlock.LockStatus)
     if found.info is not None:
-        assert_type(found.info.pid, int)
+        assert_type(found.info.pid, int | None)
     assert_type(semlock.remove(path, only_if=found), semlock.LockStatus | None)
     assert_type(semlock.try_acquire_many([path, lock, "z"]), list[semlock.Lock | None])
     assert_type(semlock.clean(path), list[semlock.Removed])

@@ -1,0 +1,192 @@
+"""Policies: small values that say when a lock may be taken from its holder.
+
+Pass one to any lock as ``policy=``.  ``|`` takes the lock if either side permits it, ``&`` if
+both do; a plain function of a ``LockStatus`` can stand on either side::
+
+    from semlock.policy import Age, Gone, ProofOfDeath
+
+    Lock(path, policy=ProofOfDeath() | Age(3600))           # robs the living after an hour
+    Lock(path, policy=ProofOfDeath() | (Gone() & Age(60)))  # trusts foreign process numbers
+
+A policy that is not ``ProofOfDeath`` may rob a holder that lives.  The holder finds out at
+its next ``check``, ``refresh`` or ``release``.
+"""
+
+from __future__ import annotations
+
+from time import time
+from typing import TYPE_CHECKING
+
+from semlock import _native
+from semlock._identity import DEAD, process_is_gone
+from semlock._policy import GRACE, proof_of_death
+
+if TYPE_CHECKING:
+    from semlock._policy import Policy as PolicyFunction
+    from semlock._status import LockStatus
+
+__all__ = ["Age", "All", "Any", "Gone", "Policy", "ProofOfDeath", "Unreadable", "never"]
+
+
+class Policy:
+    """What all policies are: called with a status, they give a reason or ``None``."""
+
+    __slots__ = ()
+
+    def __call__(self, status: LockStatus) -> str | None:
+        """Give the reason why the lock may be taken, or ``None``."""
+        raise NotImplementedError
+
+    def __or__(self, other: PolicyFunction) -> Any:
+        return Any(self, other)
+
+    def __ror__(self, other: PolicyFunction) -> Any:
+        return Any(other, self)
+
+    def __and__(self, other: PolicyFunction) -> All:
+        return All(self, other)
+
+    def __rand__(self, other: PolicyFunction) -> All:
+        return All(other, self)
+
+    def __repr__(self) -> str:
+        names = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ())]
+        return f"{type(self).__name__}({', '.join(repr(getattr(self, n)) for n in names)})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+def _words(answer: object) -> str | None:
+    if not answer:
+        return None
+    return answer if isinstance(answer, str) else "the policy permits it"
+
+
+class Any(Policy):
+    """Permit what any of several policies permits."""
+
+    __slots__ = ("policies",)
+
+    def __init__(self, *policies: PolicyFunction) -> None:
+        self.policies = policies
+
+    def __call__(self, status: LockStatus) -> str | None:
+        """Give the first reason there is."""
+        for policy in self.policies:
+            reason = _words(policy(status))
+            if reason is not None:
+                return reason
+        return None
+
+
+class All(Policy):
+    """Permit what all of several policies permit."""
+
+    __slots__ = ("policies",)
+
+    def __init__(self, *policies: PolicyFunction) -> None:
+        self.policies = policies
+
+    def __call__(self, status: LockStatus) -> str | None:
+        """Give all reasons, if none is missing."""
+        reasons = []
+        for policy in self.policies:
+            reason = _words(policy(status))
+            if reason is None:
+                return None
+            reasons.append(reason)
+        return " and ".join(reasons) or None
+
+
+class ProofOfDeath(Policy):
+    """Permit what a dead process held: the default of every lock."""
+
+    __slots__ = ()
+
+    def __call__(self, status: LockStatus) -> str | None:
+        """Give the evidence of death."""
+        return proof_of_death(status)
+
+
+class Age(Policy):
+    """Permit what is older than so many seconds by its record, strictly; ``None`` or 0 never.
+
+    A file without a readable record has no age here: see ``Unreadable``.  With
+    ``or_file=True`` the time of the file's last writing counts where the record has none.
+    """
+
+    __slots__ = ("seconds", "or_file")
+
+    def __init__(self, seconds: float | None, *, or_file: bool = False) -> None:
+        if seconds is not None and not seconds >= 0:
+            raise ValueError(f"an age is a number of seconds from 0 on, not {seconds!r}")
+        self.seconds = seconds
+        self.or_file = or_file
+
+    def __call__(self, status: LockStatus) -> str | None:
+        """Say how old it is, if that is too old."""
+        since = None if status.info is None else status.info.timestamp
+        if since is None and self.or_file:
+            since = status.written_at
+        if not self.seconds or since is None:
+            return None
+        age = time() - since
+        if age <= self.seconds:
+            return None
+        return f"it is {age:.0f} s old, more than {self.seconds:g} s"
+
+
+class Gone(Policy):
+    """Permit what is held by a process number that doesn't exist on this machine.
+
+    This trusts foreign records, which don't say on which machine or in which container their
+    process runs.  A number that exists counts as the holder, whoever has it now.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, status: LockStatus) -> str | None:
+        """Say which process doesn't exist."""
+        if status.verdict == DEAD:
+            return status.evidence
+        info = status.info
+        if info is None or info.pid is None or not process_is_gone(info):
+            return None
+        return f"process {info.pid} does not exist here"
+
+
+class Unreadable(Policy):
+    """Permit a file that is no record and has not changed for so many seconds.
+
+    The time is for foreign programs that create first and write later: a half-written lock
+    is not stolen.
+    """
+
+    __slots__ = ("grace",)
+
+    def __init__(self, grace: float = GRACE) -> None:
+        self.grace = grace
+
+    def __call__(self, status: LockStatus) -> str | None:
+        """Say for how long it has been no record."""
+        look = status._look
+        if status.info is not None or look is None:
+            return None
+        if look.view.kind != _native.REGULAR or look.error == _NO_PERMISSION:
+            return None
+        unchanged = status.unchanged_for(time())
+        if unchanged < self.grace:
+            return None
+        return f"it has been no readable record for {unchanged:.0f} s"
+
+
+_NO_PERMISSION = -13
+
+
+def never(status: LockStatus) -> None:  # noqa: ARG001 - a policy is asked with a status
+    """Permit nothing, not even what is proven dead."""
+    return
