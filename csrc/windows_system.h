@@ -29,10 +29,6 @@
 #ifndef WIN32_LEAN_AND_MEAN
 #define WIN32_LEAN_AND_MEAN
 #endif
-#ifndef _WIN32_WINNT
-#define _WIN32_WINNT 0x0A00 /* FileDispositionInfoEx and its like */
-#endif
-
 #include <windows.h>
 
 #include "semlock.h"

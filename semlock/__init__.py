@@ -40,6 +40,7 @@ The protocol is told in ``csrc/semlock.h``.
 
 from __future__ import annotations
 
+from semlock._cleaning import Removed, clean
 from semlock._errors import (
     LockDeadlockError,
     LockHeldError,
@@ -55,7 +56,7 @@ from semlock._lock import Lock
 from semlock._many import try_acquire_many
 from semlock._policy import proof_of_death
 from semlock._records import LockInfo
-from semlock._status import LockStatus, Removed, clean, remove, status
+from semlock._status import LockStatus, remove, status
 
 __all__ = [
     "Lock",

@@ -14,11 +14,12 @@ from time import sleep, time
 from typing import TYPE_CHECKING
 
 from semlock import _explain, _native, _process
+from semlock._cleaning import sweep
 from semlock._errors import LockLostError, LockLostWarning, LockTimeoutError
 from semlock._identity import ALIVE, this_process
 from semlock._native import HELD, NESTED, OK, POOL, release_lock, this_thread, try_lock
 from semlock._records import clean_tag
-from semlock._status import GUARD_PATIENCE, LockStatus, absolute, look_at, remove_exactly, sweep
+from semlock._status import GUARD_PATIENCE, LockStatus, absolute, look_at, remove_exactly
 from semlock._waiting import Waiter
 
 if TYPE_CHECKING:

@@ -182,6 +182,11 @@ def decode_text(content: bytes) -> LockInfo:
         key, equals, value = line.removesuffix("\r").partition("=")
         if equals:
             fields[key] = value
+    return decode_fields(fields)
+
+
+def decode_fields(fields: dict[str, str]) -> LockInfo:
+    """Make of a text record's fields what it says; ``pid`` and ``timestamp`` must be there."""
     pid = parse_integer(fields.get("pid"), PID_LIMIT)
     if pid is None or pid < 1:
         raise LockRecordError(f"the record has no usable pid: {fields.get('pid')!r:.60}")

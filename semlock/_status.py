@@ -8,9 +8,9 @@ from time import sleep, time
 from typing import TYPE_CHECKING
 
 from semlock import _explain, _native
-from semlock._errors import LockHeldError, LockPathError, LockRecordError, LockTimeoutError
+from semlock._errors import LockHeldError, LockPathError, LockRecordError
 from semlock._identity import UNKNOWN, judge
-from semlock._policy import GRACE, reason_to_remove
+from semlock._policy import reason_to_remove
 from semlock._records import decode_text
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 GUARD_PATIENCE = 5.0
 _GUARD_PAUSE = 0.001
 _TRIES = 100
-
-_KEPT_PREFIX = ".semlock-"
-_KEPT_SUFFIXES = (".kept", ".tmp")
 
 
 def absolute(path: StrPath) -> str:
@@ -298,98 +295,3 @@ def _matches(
             return found.info == only_if.info
         return seen.view.ino == meant.view.ino and seen.content == meant.content
     return bool(only_if(found))
-
-
-class Removed:
-    """One file that ``clean`` removed, and why."""
-
-    __slots__ = ("info", "path", "reason")
-
-    path: str
-    reason: str
-    info: LockInfo | None
-
-    def __init__(self, path: str, reason: str, info: LockInfo | None) -> None:
-        self.path = path
-        self.reason = reason
-        self.info = info
-
-    def __repr__(self) -> str:
-        return f"Removed({self.path!r}, {self.reason!r})"
-
-
-def clean(directory_or_path: StrPath) -> list[Removed]:
-    """Remove the locks of dead holders, and temporary files whose makers are dead.
-
-    Given a directory, everything directly in it; given a lock's path, that lock and the
-    temporary files beside it.  A file goes only with proof: what a living process made, what
-    is no record, and what can't be judged stays.  This process's own kept claims there are
-    given up too.
-    """
-    text = os.path.abspath(os.fspath(directory_or_path))
-    directory = text if os.path.isdir(text) else os.path.dirname(text)
-    _native.drain_pool(directory)
-    names = [os.path.basename(text)] if directory != text else []
-    temporary = [name for name in os.listdir(directory) if _is_temporary(name)]
-    names = sorted({*temporary, *(names or os.listdir(directory))})
-    found = (_clean_one(os.path.join(directory, name)) for name in names)
-    return [removed for removed in found if removed is not None]
-
-
-def _is_temporary(name: str) -> bool:
-    return name.startswith(_KEPT_PREFIX) and name.endswith(_KEPT_SUFFIXES)
-
-
-_swept: set[str] = set()
-_SWEPT_LIMIT = 1000
-
-
-def sweep(directory: str) -> None:
-    """Remove the temporary files in a directory whose makers are dead, as far as that works.
-
-    It is a courtesy to those who come later, done once for each directory; what goes wrong is
-    no error of the caller.
-    """
-    if directory in _swept:
-        return
-    if len(_swept) >= _SWEPT_LIMIT:
-        _swept.clear()
-    _swept.add(directory)
-    try:
-        names = os.listdir(directory)
-    except OSError:
-        return
-    for name in filter(_is_temporary, names):
-        try:
-            _clean_one(os.path.join(directory, name))
-        except OSError:  # noqa: PERF203 - each leftover may fail for a reason of its own
-            continue
-
-
-def _clean_one(path: str) -> Removed | None:
-    encoded = os.fsencode(path)
-    try:
-        found = look_at(path, encoded, decode_text)
-        reason = found.reason
-        if reason is None and _is_temporary(os.path.basename(path)) and _abandoned(found):
-            reason = "it was never finished by the process that began to create it"
-        if reason is not None and remove_exactly(found, encoded, robs=False):
-            return Removed(path, reason, found.info)
-    except (LockPathError, LockTimeoutError, PermissionError, FileNotFoundError):
-        pass  # not a lock, in use, or somebody else's to remove
-    return None
-
-
-def _abandoned(found: LockStatus) -> bool:
-    """Tell a temporary file whose maker was killed before it wrote the record.
-
-    It is never a lock, and a maker that lives after all finds its link refused and begins
-    again, so a wrong guess costs it nothing but time.
-    """
-    return (
-        found.state == "unreadable"
-        and found.verdict == UNKNOWN
-        and found._look is not None
-        and not found._look.error
-        and found.unchanged_for(time()) >= GRACE
-    )
