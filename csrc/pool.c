@@ -30,15 +30,23 @@ slot_fits(const semlock_slot *slot, const semlock_lock *lock)
 void
 semlock_enter(semlock_pool *pool)
 {
+    int64_t forking, end = 0;
+
     for (;;) {
         semlock_add64(&pool->busy, 1);
-        if (!semlock_load32(&pool->forking)) {
+        forking = semlock_load64(&pool->forking);
+        /* The forking thread itself may call: other hooks of its fork use locks, perhaps. */
+        if (forking == 0 || forking == semlock_thread()) {
             return;
         }
-        semlock_add64(&pool->busy, -1);
-        while (semlock_load32(&pool->forking)) {
-            semlock_yield();
+        if (end == 0) {
+            end = semlock_now_ns() + FORK_PATIENCE;
         }
+        else if (semlock_now_ns() > end) {
+            return; /* a hook that waits for this thread: better a leak than a deadlock */
+        }
+        semlock_add64(&pool->busy, -1);
+        semlock_yield();
     }
 }
 
@@ -53,7 +61,7 @@ semlock_before_fork(semlock_pool *pool)
 {
     int64_t end = semlock_now_ns() + FORK_PATIENCE;
 
-    semlock_store32(&pool->forking, 1);
+    semlock_store64(&pool->forking, semlock_thread());
     while (semlock_load64(&pool->busy) != 0 && semlock_now_ns() < end) {
         semlock_yield();
     }
@@ -63,7 +71,7 @@ semlock_before_fork(semlock_pool *pool)
 void
 semlock_after_fork(semlock_pool *pool)
 {
-    semlock_store32(&pool->forking, 0);
+    semlock_store64(&pool->forking, 0);
 }
 
 /* Take a kept claim for this lock's directory and mode; 0 if there is none. */

@@ -108,7 +108,7 @@ typedef struct {
     uint64_t seed[2];
     uint64_t count;
     int64_t busy;          /* calls under way, in which descriptors come and go */
-    int32_t forking;       /* a thread forks: no call begins */
+    int64_t forking;       /* the thread that forks, 0 for none: no other begins a call */
     int32_t no_link_by_fd; /* linkat(AT_EMPTY_PATH) was refused once */
     int32_t keep;          /* how many claims may be kept, 0 for none */
     uint64_t seen_count;
