@@ -312,11 +312,10 @@ semlock_system_link_unnamed(int fd, const char *path, semlock_pool *pool)
 }
 
 int
-semlock_system_link_kept(int fd, const char *name, const char *path, semlock_pool *pool)
+semlock_system_link_kept(const semlock_lock *lock, semlock_pool *pool)
 {
-    (void)fd;
     (void)pool;
-    return linkat(AT_FDCWD, name, AT_FDCWD, path, 0) == 0 ? SEMLOCK_OK : -errno;
+    return semlock_link_by_private_name(lock);
 }
 
 /* flock and fcntl locks are one and the same kind here and exclude each other, so a witness

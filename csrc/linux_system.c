@@ -62,17 +62,17 @@ semlock_system_link_unnamed(int fd, const char *path, semlock_pool *pool)
 }
 
 int
-semlock_system_link_kept(int fd, const char *name, const char *path, semlock_pool *pool)
+semlock_system_link_kept(const semlock_lock *lock, semlock_pool *pool)
 {
-    if (!semlock_load32(&pool->no_link_by_fd) &&
-        linkat(fd, "", AT_FDCWD, path, AT_EMPTY_PATH) == 0) {
-        return SEMLOCK_OK;
+    if (!semlock_load32(&pool->no_link_by_fd)) {
+        if (linkat((int)lock->file.handle, "", AT_FDCWD, lock->path, AT_EMPTY_PATH) == 0) {
+            return SEMLOCK_OK;
+        }
+        if (errno != ENOENT && errno != EPERM && errno != EINVAL) {
+            return -errno;
+        }
     }
-    if (!semlock_load32(&pool->no_link_by_fd) && errno != ENOENT && errno != EPERM &&
-        errno != EINVAL) {
-        return -errno;
-    }
-    return linkat(AT_FDCWD, name, AT_FDCWD, path, 0) == 0 ? SEMLOCK_OK : -errno;
+    return semlock_link_by_private_name(lock);
 }
 
 /* The kinds on which flock and OFD locks are known to be separate and to be seen by every

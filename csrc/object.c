@@ -174,8 +174,12 @@ semlock_new_token(semlock_pool *pool, char token[33])
     uint64_t count = (uint64_t)semlock_add64(&pool->count, 1) + 1;
     uint64_t word[2] = {pool->seed[0], pool->seed[1] + count * 11400714819323198485u};
 
-    for (int i = 0; i < 32; i++) {
-        token[i] = digits[(word[i / 16] >> (60 - 4 * (i % 16))) & 15];
+    for (int half = 0; half < 2; half++) {
+        uint64_t rest = word[half];
+
+        for (int i = 15; i >= 0; i--, rest >>= 4) {
+            token[16 * half + i] = digits[rest & 15];
+        }
     }
     token[32] = 0;
 }

@@ -85,6 +85,19 @@ semlock_private_path(char *room, const char *directory, int32_t length,
     return semlock_join(room, directory, length, name);
 }
 
+/* Give a kept claim its lock's path as a second name, by its private one. */
+int
+semlock_link_by_private_name(const semlock_lock *lock)
+{
+    char name[SEMLOCK_PATH_ROOM];
+    int error = semlock_private_path(name, lock->path, lock->directory_length, &lock->file);
+
+    if (error != 0) {
+        return error;
+    }
+    return linkat(AT_FDCWD, name, AT_FDCWD, lock->path, 0) == 0 ? SEMLOCK_OK : -errno;
+}
+
 int
 semlock_temporary_path(char *room, const char *directory, int32_t length, semlock_pool *pool)
 {

@@ -110,13 +110,11 @@ won(semlock_lock *lock, const semlock_record *record)
 static int
 try_kept(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
 {
-    char name[SEMLOCK_PATH_ROOM];
     semlock_file *file = &lock->file;
     int outcome = fill(lock, pool, record);
 
     if (outcome == 0) {
-        semlock_private_path(name, lock->path, lock->directory_length, file);
-        outcome = semlock_system_link_kept((int)file->handle, name, lock->path, pool);
+        outcome = semlock_system_link_kept(lock, pool);
         if (outcome < 0) {
             outcome = link_failed(file, -outcome, 1);
         }

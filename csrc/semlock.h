@@ -177,7 +177,8 @@ void semlock_yield(void);
 /* The system seam of the POSIX sources: linux_system.c, darwin_system.c, bsd_system.c. */
 int semlock_system_unnamed(const char *directory, int32_t mode);
 int semlock_system_link_unnamed(int fd, const char *path, semlock_pool *pool);
-int semlock_system_link_kept(int fd, const char *name, const char *path, semlock_pool *pool);
+int semlock_system_link_kept(const semlock_lock *lock, semlock_pool *pool);
+int semlock_link_by_private_name(const semlock_lock *lock);
 int semlock_system_local(int fd);
 int semlock_system_take_witness(int fd);
 int semlock_system_witness(int fd);

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from time import time
-from typing import TYPE_CHECKING
 
 from semlock import _native
 from semlock._errors import LockPathError, LockTimeoutError
@@ -13,6 +12,7 @@ from semlock._policy import GRACE
 from semlock._records import decode_text
 from semlock._status import look_at, remove_exactly
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
 

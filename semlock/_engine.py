@@ -11,7 +11,6 @@ import errno
 import os
 import sys
 from time import sleep, time
-from typing import TYPE_CHECKING
 
 from semlock import _explain, _native, _process
 from semlock._cleaning import sweep
@@ -22,6 +21,7 @@ from semlock._records import clean_tag
 from semlock._status import GUARD_PATIENCE, LockStatus, absolute, look_at, remove_exactly
 from semlock._waiting import Waiter
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager

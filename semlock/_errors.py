@@ -7,8 +7,7 @@ the file's name.  All of them can be pickled, so they cross process pools as the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 

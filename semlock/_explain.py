@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
 
 from semlock import _native
 from semlock._errors import (
@@ -15,6 +14,7 @@ from semlock._errors import (
     NotHeldError,
 )
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING
 from weakref import ref
 
 from semlock import _process
 from semlock._errors import LockLostError, NotHeldError
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from semlock._engine import BaseLock
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from semlock import _native
+from semlock import _native, _process
 from semlock._engine import BaseLock
 from semlock._identity import this_process
 from semlock._records import decode_text, encode_text
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,19 +20,34 @@ if TYPE_CHECKING:
     from semlock._waiting import Schedule
 
 
+# Records that locks of this process share, because nothing in them is of one lock alone: a
+# thousand locks without a tag need one.  Bounded, since tags may all differ.
+_shared: dict[tuple[str | None, int, str], _native.Record] = {}
+_SHARED_LIMIT = 64
+_process.on_fork(_shared.clear)
+
+
 class TextLock(BaseLock):
     """A lock whose record is text: ``key=value`` lines."""
 
     __slots__ = ()
 
     def _compose(self, owner: Process | None) -> _native.Record:
-        return encode_text(
-            owner or this_process(),
-            self.tag,
-            mode=self._mode,
-            durability=_native.DURABILITY[self._durability],
-            detached=owner is not None,
-        )
+        key = (self.tag, self._mode, self._durability)
+        record = _shared.get(key) if owner is None else None
+        if record is None:
+            record = encode_text(
+                owner or this_process(),
+                self.tag,
+                mode=self._mode,
+                durability=_native.DURABILITY[self._durability],
+                detached=owner is not None,
+            )
+            if owner is None:
+                if len(_shared) >= _SHARED_LIMIT:
+                    _shared.clear()
+                _shared[key] = record
+        return record
 
     def _decode(self, content: bytes) -> LockInfo:
         return decode_text(content)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import TYPE_CHECKING
 
 try:
     from semlock._core import ffi, lib
@@ -21,6 +20,7 @@ except ImportError as error:  # pragma: no cover - only in a broken installation
         "reinstall semlock."
     ) from error
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn

@@ -8,10 +8,10 @@ callable can be a policy; what it returns counts as a reason if it is true.
 from __future__ import annotations
 
 from time import time
-from typing import TYPE_CHECKING
 
 from semlock._identity import DEAD
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias

@@ -5,11 +5,11 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from typing import TYPE_CHECKING
 from weakref import ref
 
 from semlock import _identity, _native
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
 

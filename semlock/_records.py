@@ -7,11 +7,10 @@ may be broken in ``_policy``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from semlock._errors import LockRecordError
 from semlock._native import RECORD_LIMIT, Record
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from time import sleep, time
-from typing import TYPE_CHECKING
 
 from semlock import _explain, _native
 from semlock._errors import LockHeldError, LockPathError, LockRecordError
@@ -13,6 +12,7 @@ from semlock._identity import UNKNOWN, judge
 from semlock._policy import reason_to_remove
 from semlock._records import decode_text
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal, TypeAlias

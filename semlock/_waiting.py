@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TypeAlias

@@ -10,11 +10,11 @@ import argparse
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
 
 import semlock
 from semlock._identity import other_process, this_process
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType

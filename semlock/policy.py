@@ -15,12 +15,12 @@ its next ``check``, ``refresh`` or ``release``.
 from __future__ import annotations
 
 from time import time
-from typing import TYPE_CHECKING
 
 from semlock import _native
 from semlock._identity import DEAD, process_is_gone
 from semlock._policy import GRACE, proof_of_death
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from semlock._policy import Policy as PolicyFunction
     from semlock._status import LockStatus
@@ -132,12 +132,31 @@ class Age(Policy):
         since = None if status.info is None else status.info.timestamp
         if since is None and self.or_file:
             since = status.written_at
-        if not self.seconds or since is None:
+        if not self.seconds or since is None or may_be_cut(status):
             return None
         age = time() - since
         if age <= self.seconds:
             return None
         return f"it is {age:.0f} s old, more than {self.seconds:g} s"
+
+
+# Ten digits since 2001 and until 2286: a number with fewer has lost its end, or is very old.
+_TEN_DIGITS = 1_000_000_000
+
+
+def may_be_cut(status: LockStatus) -> bool:
+    """Tell a time that may be the beginning of one which a foreign program is just writing.
+
+    Cut short, a time of today looks like one of decades ago.  So a time of fewer digits is
+    believed only when the file has not changed for the grace time.
+    """
+    look = status._look
+    since = None if status.info is None else status.info.timestamp
+    if look is None or since is None or since >= _TEN_DIGITS:
+        return False
+    if look.content.endswith((b"\n", b"}")):
+        return False  # text ends with its last line, JSON with its brace: nothing is missing
+    return status.unchanged_for(time()) < GRACE
 
 
 class Gone(Policy):

@@ -6,10 +6,9 @@ they are used up, the wait is over as if its time were.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from semlock._waiting import chance as _chance
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -7,12 +7,11 @@ Locks of semlock processes that are proven dead are taken over at once besides.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from semlock import _dialects, policy, retry
 from semlock._lock import TextLock
 from semlock._records import decode_text
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -11,7 +11,6 @@ import errno
 import os
 import re
 from time import time
-from typing import TYPE_CHECKING
 
 from semlock import _dialects, _native, policy, retry
 from semlock._cleaning import Removed, clean_matching
@@ -21,6 +20,7 @@ from semlock._policy import GRACE, reason_to_remove
 from semlock._records import LockInfo, decode_fields, parse_integer
 from semlock._status import remove_exactly
 
+TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -1,0 +1,106 @@
+"""The entry: ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import glob
+import os
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CHECKOUT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def _find_the_installed_semlock() -> None:
+    """Keep a source tree that was never compiled from hiding the installed package.
+
+    ``python -m`` puts the checkout first on the path.  The modules of this package are found
+    by now and don't need it.
+    """
+    if not glob.glob(os.path.join(_CHECKOUT, "semlock", "_core*")):
+        sys.path[:] = [p for p in sys.path if os.path.realpath(p or ".") != _CHECKOUT]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure semlock beside C loops of the same system calls and beside the "
+        "libraries filelock, fasteners and portalocker, where they are installed.",
+    )
+    parser.add_argument("--tmpfs", metavar="DIR", help="a directory in memory (/dev/shm)")
+    parser.add_argument("--disk", metavar="DIR", help="a directory on a disk")
+    parser.add_argument(
+        "--seconds", type=float, help="how long each group takes turns (10; quick: 1)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="only a look: prints, and writes no page"
+    )
+    parser.add_argument(
+        "--output", metavar="DIR", help="where the page and the picture go (docs/)"
+    )
+    return parser.parse_args()
+
+
+@contextlib.contextmanager
+def _directories(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    from benchmarks.facts import filesystem
+
+    memory = arguments.tmpfs or "/dev/shm"
+    if not os.path.isdir(memory) or filesystem(memory) not in ("tmpfs", "ramfs"):
+        raise RuntimeError(f"{memory} is no tmpfs: name one with --tmpfs")
+    disk = arguments.disk or tempfile.gettempdir()
+    if arguments.disk is None and filesystem(disk) in ("tmpfs", "ramfs"):
+        disk = _CHECKOUT
+    with (
+        tempfile.TemporaryDirectory(prefix="semlock-benchmark-", dir=memory) as in_memory,
+        tempfile.TemporaryDirectory(prefix="semlock-benchmark-", dir=disk) as on_disk,
+    ):
+        yield in_memory, on_disk
+
+
+def _write(directory: str, files: dict[str, str]) -> None:
+    os.makedirs(directory, exist_ok=True)
+    for name, text in files.items():
+        path = os.path.join(directory, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        print(f"wrote {path}", file=sys.stderr)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from benchmarks import plot, report
+    from benchmarks.run import measure_everything
+
+    seconds = arguments.seconds or (1.0 if arguments.quick else 10.0)
+    with _directories(arguments) as (memory, disk):
+        found = measure_everything(memory, disk, seconds, 10 if arguments.quick else 60)
+    page = report.page(found)
+    print(page)
+    if arguments.output or not arguments.quick:
+        output = arguments.output or os.path.join(_CHECKOUT, "docs")
+        _write(output, {report.PAGE: page, report.PICTURE: plot.svg(found)})
+
+
+def main() -> int:
+    if not sys.platform.startswith("linux"):
+        print(
+            "the benchmarks compare system calls of Linux, and run only there", file=sys.stderr
+        )
+        return 2
+    arguments = _arguments()
+    _find_the_installed_semlock()
+    try:
+        _run(arguments)
+    except (ImportError, RuntimeError) as error:
+        print(f"python -m benchmarks: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

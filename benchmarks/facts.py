@@ -1,0 +1,64 @@
+"""On what it was measured: enough to judge the numbers, nothing that names the machine."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+import os
+import platform
+import re
+
+import semlock
+from benchmarks.contenders import installed
+
+
+def kernel() -> str:
+    """Give the kernel's version without what a distributor or owner has added to it."""
+    found = re.match(r"[\d.]+", platform.release())
+    return f"{platform.system()} {found[0].rstrip('.') if found else platform.release()}"
+
+
+def python() -> str:
+    """Name the interpreter."""
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def processor() -> str:
+    """Name the processor, and how many of it there are."""
+    model = platform.machine()
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                model = " ".join(line.partition(":")[2].split())
+                break
+    count = len(os.sched_getaffinity(0))
+    return f"{model}, {count} core{'s' if count != 1 else ''}"
+
+
+def filesystem(directory: str) -> str:
+    """Name the kind of filesystem that a directory is on."""
+    device = os.stat(directory).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    kind = "unknown filesystem"
+    with open("/proc/self/mountinfo", encoding="utf-8") as lines:
+        for line in lines:
+            before, _, after = line.partition(" - ")
+            if before.split()[2] == number:
+                kind = after.split()[0]
+    return kind
+
+
+def load() -> str:
+    """Say how busy the machine has been in the last minute."""
+    return f"{os.getloadavg()[0]:.2f}"
+
+
+def versions() -> list[str]:
+    """Name the libraries with their versions."""
+    peers = [f"{name} {importlib.metadata.version(name)}" for name in installed()]
+    return [f"semlock {semlock.__version__}", *peers]
+
+
+def today() -> str:
+    """Give the date."""
+    return dt.datetime.now(tz=dt.timezone.utc).date().isoformat()

@@ -1,0 +1,159 @@
+"""The results as a page of Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.measuring import Spread
+from benchmarks.results import LIMITS, TIMES, number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.measuring import Contender, Group
+    from benchmarks.results import Results
+
+PICTURE = "benchmarks.svg"
+PAGE = "benchmarks.md"
+
+_HOW_TO_READ = """\
+The floor of each group is the simplest lock file there can be, as a loop in C: no record of
+who holds it, no proof of death, no exact removal, no interpreter. Every bar of the picture
+is a ratio to that floor: to the left of the line is faster than the C loop, to the right is
+slower, and from one grid line to the next is twice the time. The thin line at the end of a
+bar is the middle half of all rounds. A red notch is what semlock is to stay left of.
+
+All contenders of a group take turns in blocks of a millisecond or a few operations, in a new
+order each round, in one run. A ratio is the median of the ratios of all rounds, each to the
+floor's block of the same round, so it can differ a little from the ratio of the two median
+times. Absolute times are those of one shared machine: compare ratios, not digits.
+
+- The *C loops of the system calls of semlock* show how much is the kernel's, and how much is
+  left to Python.
+- *Used again* is one object, acquired and released all the time; *new each time* makes the
+  object too. A process that takes locks in one directory again and again keeps the finished
+  file of a released one (see `csrc/semlock.h`); *nothing kept* is what a program pays that
+  locks once.
+- The peers run with their defaults. All but `SoftFileLock` take a lock of the kernel on a file
+  that stays, and make and remove none. None of them syncs, so there are none beside fsync.
+- A *failed try* is one of a lock that another process holds through the same library.
+- Imports are timed in programs that start without `site`, so that nothing which an installation
+  hangs into every start is counted, or hidden.
+- The batch is in its steady state: semlock looks about once a second whether the holder of
+  each lock still lives, and more often while a holder is new to it.
+"""
+
+
+def _us(nanoseconds: float) -> str:
+    return number(nanoseconds / 1000)
+
+
+def spread_of(contender: Contender) -> Spread:
+    """Give a contender's time for one operation, in nanoseconds."""
+    return Spread.of(contender.samples)
+
+
+def time_text(contender: Contender) -> str:
+    """Give a contender's median time as it is printed everywhere."""
+    return f"{_us(spread_of(contender).median)} µs"
+
+
+def ratio_text(ratio: Spread) -> str:
+    """Give a ratio as it is printed everywhere."""
+    return f"{number(ratio.median)} {TIMES}"
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "**not met**"
+
+
+def _table(rows: list[tuple[str, ...]], right: int) -> Iterator[str]:
+    """Lay out a table whose columns from ``right`` on are numbers."""
+    yield "| " + " | ".join(rows[0]) + " |"
+    yield "|" + "|".join("---" if i < right else "---:" for i in range(len(rows[0]))) + "|"
+    for row in rows[1:]:
+        yield "| " + " | ".join(row) + " |"
+
+
+def _group(name: str, group: Group) -> Iterator[str]:
+    yield f"### {group.title}"
+    yield ""
+    limits = {limit.key: limit for limit in LIMITS if limit.group == name and limit.of_floor}
+    rows: list[tuple[str, ...]] = [("", "median µs", "middle half", "to the floor", "bar", "")]
+    for contender in group.contenders:
+        spread, ratio = spread_of(contender), group.ratio(contender.key)
+        assert ratio is not None
+        limit = limits.get(contender.key)
+        label = contender.label
+        rows.append(
+            (
+                f"**{label}**" if contender.kind == "semlock" else label,
+                _us(spread.median),
+                f"{_us(spread.low)} to {_us(spread.high)}",
+                ratio_text(ratio),
+                f"≤ {limit.ratio:g}" if limit else "",
+                _met(ratio.median <= limit.ratio) if limit else "",
+            )
+        )
+    yield from _table(rows, right=1)
+    yield ""
+
+
+def _judged(results: Results) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("what", "bar", "measured", "")]
+    rows += [(j.what, j.bar, j.measured, _met(j.met)) for j in results.judged()]
+    yield from _table(rows, right=4)
+
+
+def _starts(results: Results) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("beyond a bare Python", "median ms", "least ms")]
+    for module in results.starts:
+        if module:
+            median, least = results.import_ms(module)
+            rows.append((f"`import {module}`", f"{median:.1f}", f"{least:.1f}"))
+    yield from _table(rows, right=1)
+
+
+def _weights(results: Results) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [
+        ("for each held lock", "bytes of Python", "resident bytes", "descriptors")
+    ]
+    rows += [
+        (name, f"{w['traced']:.0f}", f"{w['resident']:.0f}", f"{w['descriptors']:g}")
+        for name, w in results.weights.items()
+    ]
+    yield from _table(rows, right=1)
+    yield ""
+    yield "Bytes of Python are those that `tracemalloc` sees; resident ones are the growth of the"
+    yield "whole process, with what C allocates, in whole pages."
+
+
+def page(results: Results) -> str:
+    """Write the whole page."""
+    lines = [
+        "# Benchmarks",
+        "",
+        "Made by `python -m benchmarks`; every run writes this page anew.",
+        "",
+        *(f"- {name}: {value}" for name, value in results.facts.items()),
+        "",
+        f"![Time of each contender as a ratio to a C loop]({PICTURE})",
+        "",
+        "## How to read it",
+        "",
+        _HOW_TO_READ,
+        "## What is promised, and what was measured",
+        "",
+        *_judged(results),
+        "",
+        "That a failed try is one system call, and what a pair may cost in system calls and in",
+        "instructions, is asserted by `tests/fault/test_cost.py`. Time is asserted nowhere.",
+        "",
+        "## All measurements",
+        "",
+    ]
+    for name, group in results.groups.items():
+        lines += _group(name, group)
+    lines += ["### Starting", "", *_starts(results), ""]
+    lines += ["### Weight", "", *_weights(results), ""]
+    return "\n".join(lines)

@@ -1,0 +1,77 @@
+"""One run of everything."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+
+from benchmarks import contenders, facts
+from benchmarks.floor import Floor
+from benchmarks.measuring import Contender, Group, measure
+from benchmarks.processes import holder, starts, weigh
+from benchmarks.results import Results
+
+_HELD = 1000
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _groups(memory: str, disk: str, seconds: float) -> dict[str, Group]:
+    """Measure what is measured in blocks, in turns."""
+    in_memory, on_disk = contenders.Places(memory), contenders.Places(disk)
+    kind = facts.filesystem(disk)
+    groups: dict[str, Group] = {}
+
+    def run(key: str, title: str, found: list[Contender]) -> None:
+        _say(f"{title} …")
+        groups[key] = measure(title, found, seconds)
+
+    held = {key: [in_memory.path()] for key in ("semlock", *contenders.peers())}
+    crowd = in_memory.paths(_HELD)
+    with tempfile.TemporaryDirectory() as build:
+        floor = Floor(build)
+    with holder(held), holder({"semlock": crowd}):
+        many = contenders.many_tries(floor, crowd)
+        for contender in many:  # from here on semlock watches their holder
+            contender.loop(contender.step)
+        for key, title, places, durability in (
+            ("tmpfs", "Acquire + release, tmpfs, no fsync", in_memory, "none"),
+            ("synced", f"Acquire + release, {kind}, fsync", on_disk, "full"),
+            ("disk", f"Acquire + release, {kind}, no fsync", on_disk, "none"),
+        ):
+            run(key, title, contenders.pairs(floor, places, durability))
+        run("tries", "Failed try on a held lock, tmpfs", contenders.failed_tries(floor, held))
+        run("many", f"Failed try on each of {_HELD:,} held locks, tmpfs", many)
+    return groups
+
+
+def measure_everything(memory: str, disk: str, seconds: float, rounds: int) -> Results:
+    """Measure for so many seconds in each group, and start so many processes of each kind."""
+    load_before = facts.load()
+    installed = contenders.installed()
+    missing = [name for name in contenders.MODULES if name not in installed]
+    for name in missing:
+        _say(f"{name} is not installed: it does not take part")
+    groups = _groups(memory, disk, seconds)
+    _say("Starting …")
+    started = starts(["semlock", *installed], rounds)
+    _say("Weight …")
+    places = contenders.Places(tempfile.mkdtemp(dir=memory))
+    weights = {
+        key: weigh(key, places.paths(_HELD + 1)) for key in ("semlock", *contenders.peers())
+    }
+    about = {
+        "Date": facts.today(),
+        "Kernel": facts.kernel(),
+        "Python": facts.python(),
+        "Processor": facts.processor(),
+        "Filesystems": f"{facts.filesystem(memory)} and {facts.filesystem(disk)}",
+        "Load": f"{load_before} before, {facts.load()} after",
+        "Rounds": ", ".join(f"{len(g.contenders[0].samples)} ({k})" for k, g in groups.items()),
+        "Versions": ", ".join(facts.versions()),
+    }
+    if missing:
+        about["Not installed"] = ", ".join(missing)
+    return Results(groups, started, weights, about)

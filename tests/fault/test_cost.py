@@ -1,0 +1,292 @@
+"""What an operation costs, in numbers that are the same on every run.
+
+Time is asserted nowhere: it depends on the machine and its mood.  The speed of a lock file
+is the number of its system calls, which strace lists, and the length of the way to them,
+which callgrind counts in instructions.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+import semlock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="strace and callgrind count calls of Linux"
+)
+
+HELD = 1000
+
+# Before 3.11 every call of a Python function was a way through the interpreter's own C.
+PAIR_INSTRUCTIONS = 12_000 if sys.version_info >= (3, 11) else 14_000
+TRY_INSTRUCTIONS = 6_000
+
+# One name for what a system call does, however the C library and the processor spell it.
+NAMES = {
+    "lstat": "stat",
+    "fstat": "stat",
+    "newfstatat": "stat",
+    "fstatat64": "stat",
+    "statx": "stat",
+    "faccessat": "access",
+    "faccessat2": "access",
+    "open": "openat",
+    "unlinkat": "unlink",
+    "renameat": "rename",
+    "renameat2": "rename",
+    "prlimit64": "getrlimit",
+    "fstatfs64": "fstatfs",
+    "fcntl64": "fcntl",
+    "_llseek": "lseek",
+}
+
+# Python's memory, which comes and goes at its own times.
+MEMORY = {"brk", "mmap", "munmap", "mremap", "madvise"}
+
+KEPT_PAIR = ["pwrite64", "linkat", "flock", "stat", "unlink", "flock"]
+FRESH_PAIR = [
+    "access", "openat", "stat", "fstatfs", "getrlimit", "fcntl", "pwrite64", "linkat",
+    "flock", "stat", "unlink", "close",
+]  # fmt: skip
+
+TRACED = """
+import os, sys
+import semlock
+from semlock import _native
+
+directory, held, many = sys.argv[1], sys.argv[2], sys.argv[3:]
+FAR = 2**62
+
+
+def begin(name):
+    try:
+        os.stat(f"/semlock-mark/{name}")
+    except OSError:
+        pass
+
+
+def pairs(durability):
+    # A directory of its own, because what is kept is kept for a directory.
+    place = os.path.join(directory, durability)
+    os.mkdir(place)
+    lock = semlock.Lock(os.path.join(place, "a.lock"), durability=durability)
+    with lock:
+        pass
+    lock = semlock.Lock(os.path.join(place, "b.lock"), durability=durability)
+    _native.POOL.keep = 0
+    begin(f"fresh pair, {durability}")
+    with lock:
+        pass
+    begin("")
+    _native.POOL.keep = 16
+    for _ in range(3):
+        with lock:
+            pass
+    begin(f"kept pair, {durability}")
+    with lock:
+        pass
+    begin("")
+    other = semlock.Lock(os.path.join(place, "c.lock"), durability=durability)
+    begin(f"kept pair of a new object, {durability}")
+    with other:
+        pass
+    begin("")
+
+
+for durability in ("none", "data", "full"):
+    pairs(durability)
+
+lock = semlock.Lock(held)
+assert not lock.try_acquire()  # sees it, and judges its holder
+lock._native.look_at = FAR  # however slow strace is: no time to judge it again
+begin("failed try")
+assert not lock.try_acquire()
+begin("")
+
+locks = [semlock.Lock(path) for path in many]
+assert not any(semlock.try_acquire_many(locks))
+for lock in locks:
+    lock._native.look_at = FAR
+begin("batch")
+assert not any(semlock.try_acquire_many(locks))
+begin("")
+"""
+
+COUNTED = """
+import sys
+import semlock
+
+free, held, pairs, tries = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+lock = semlock.Lock(free, durability="none")
+other = semlock.Lock(held, durability="none")
+
+
+def pair(count):
+    for _ in range(count):
+        with lock:
+            pass
+
+
+def failed_try(count):
+    for _ in range(count):
+        if other.try_acquire():
+            raise SystemExit("the lock is not held")
+
+
+pair(200)
+failed_try(200)  # the interpreter knows both by now, and the holder has been judged
+with lock:
+    assert lock.info.witness == "kept", "the witness is not to be had here"
+other._native.look_at = 2**62
+pair(pairs)
+failed_try(tries)
+"""
+
+
+def tool(name: str, *probe: str) -> str:
+    """Find a tool that works; without it the test is skipped, but not where it must run."""
+    path = shutil.which(name)
+    reason = f"{name} is not installed"
+    if path is not None:
+        found = subprocess.run([path, *probe], capture_output=True, text=True)
+        if found.returncode == 0:
+            return path
+        reason = f"{name} does not work here: {found.stderr.strip()[-200:]}"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def directory() -> Iterator[str]:
+    """In memory where there is such a place: there every call is known to work."""
+    shm = "/dev/shm"
+    usable = os.path.isdir(shm) and os.access(shm, os.W_OK)
+    with tempfile.TemporaryDirectory(dir=shm if usable else None) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def held(directory: str) -> Iterator[list[str]]:
+    """Many locks that another process, this one, holds."""
+    os.mkdir(os.path.join(directory, "held"))
+    paths = [os.path.join(directory, "held", f"{i:04}.lock") for i in range(HELD)]
+    locks = [semlock.Lock(path, durability="none") for path in paths]
+    for lock in locks:
+        lock.acquire()
+    yield paths
+    for lock in locks:
+        lock.release()
+
+
+@pytest.fixture(scope="module")
+def calls(directory: str, held: list[str]) -> dict[str, list[str]]:
+    """The system calls of every marked part of the traced program."""
+    strace = tool("strace", "-o", os.devnull, sys.executable, "-c", "pass")
+    log = os.path.join(directory, "calls.log")
+    # A bare name, and not a path: the program must find the installed package.
+    subprocess.run(
+        [strace, "-o", log, sys.executable, "-c", TRACED, directory, held[0], *held],
+        check=True,
+        cwd=directory,
+    )
+    found: dict[str, list[str]] = {}
+    part = ""
+    with open(log, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            mark = re.search(r'"/semlock-mark/([^"]*)"', line)
+            if mark:
+                part = mark[1]
+                found.setdefault(part, [])
+            elif part and (call := re.match(r"(\w+)\(", line)):
+                name = NAMES.get(call[1], call[1])
+                if name not in MEMORY:
+                    found[part].append(name)
+    return found
+
+
+def test_a_failed_try_on_a_lock_seen_before_is_one_system_call(calls):
+    assert calls["failed try"] == ["access"]
+
+
+def test_a_pair_with_a_kept_claim_writes_links_and_removes_exactly(calls):
+    assert calls["kept pair, none"] == KEPT_PAIR
+
+
+def test_a_new_object_uses_what_another_object_left_in_its_directory(calls):
+    assert calls["kept pair of a new object, none"] == KEPT_PAIR
+
+
+def test_a_pair_without_a_kept_claim_makes_one_file_and_leaves_none(calls):
+    assert calls["fresh pair, none"] == FRESH_PAIR
+
+
+@pytest.mark.parametrize(("durability", "sync"), [("full", "fsync"), ("data", "fdatasync")])
+def test_durability_is_one_sync_of_a_fresh_file_before_it_is_visible(calls, durability, sync):
+    expected = list(FRESH_PAIR)
+    expected.insert(expected.index("linkat"), sync)
+    assert calls[f"fresh pair, {durability}"] == expected
+
+
+@pytest.mark.parametrize("durability", ["full", "data"])
+def test_durability_is_one_sync_of_data_of_a_kept_file(calls, durability):
+    expected = list(KEPT_PAIR)
+    expected.insert(expected.index("linkat"), "fdatasync")
+    assert calls[f"kept pair, {durability}"] == expected
+
+
+def test_a_batch_is_one_system_call_for_each_held_lock_and_two_besides(calls):
+    assert calls["batch"] == ["openat", *["access"] * HELD, "close"]
+
+
+@pytest.fixture(scope="module")
+def count_instructions(directory: str, held: list[str]):
+    """Count the instructions of a program that does so many pairs and so many failed tries."""
+    if platform.python_implementation() != "CPython":
+        pytest.skip("the bars are for CPython: a JIT compiler's instructions say nothing")
+    if sysconfig.get_config_var("Py_DEBUG"):
+        pytest.skip("the bars are for a CPython without its debugging checks")
+    valgrind = tool("valgrind", "--tool=none", "-q", "true")
+    callgrind = [valgrind, "--tool=callgrind", f"--callgrind-out-file={os.devnull}"]
+    free = os.path.join(directory, "counted.lock")
+
+    def count(pairs: int, tries: int) -> int:
+        report = subprocess.run(
+            [*callgrind, sys.executable, "-c", COUNTED, free, held[0], str(pairs), str(tries)],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=directory,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+        ).stderr
+        collected = re.search(r"Collected : (\d+)", report)
+        assert collected is not None, report
+        return int(collected[1])
+
+    return count
+
+
+@pytest.fixture(scope="module")
+def bare(count_instructions) -> int:
+    return count_instructions(0, 0)
+
+
+def test_a_pair_stays_below_its_bar_of_instructions(count_instructions, bare):
+    assert (count_instructions(1000, 0) - bare) / 1000 <= PAIR_INSTRUCTIONS
+
+
+def test_a_failed_try_stays_below_its_bar_of_instructions(count_instructions, bare):
+    assert (count_instructions(0, 1000) - bare) / 1000 <= TRY_INSTRUCTIONS

@@ -1,0 +1,127 @@
+"""Policies and retry schedules as values: what each permits, and how they compose."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+import semlock
+from semlock.policy import Age, All, Any, Gone, ProofOfDeath, Unreadable, never
+from semlock.retry import Every, Growing
+
+
+@pytest.fixture
+def held(path):
+    """A foreign lock, an hour old, of a process that can't exist."""
+    Path(path).write_text(f"pid={2**31 - 2}\ntimestamp={int(time.time()) - 3600}\n")
+    return path
+
+
+def taken(path, policy):
+    lock = semlock.Lock(path, policy=policy)
+    won = lock.try_acquire()
+    if won:
+        lock.release()
+    return won
+
+
+@pytest.mark.parametrize(
+    ("policy", "permits"),
+    [
+        (ProofOfDeath(), False), (Age(4000), False), (Age(3000), True), (Age(None), False),
+        (Age(0), False), (Gone(), True), (Gone() & Age(4000), False), (Gone() & Age(3000), True),
+        (ProofOfDeath() | Gone(), True), (ProofOfDeath() & Gone(), False), (never, False),
+        (Any(), False), (All(), False), (lambda found: found.info.pid > 5, True),
+        (ProofOfDeath() | (lambda found: True), True), ((lambda found: False) & Gone(), False),
+        ((lambda found: "why") | ProofOfDeath(), True), (Unreadable(), False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_each_permits_what_it_says(held, policy, permits):
+    assert taken(held, policy) is permits
+
+
+def test_a_status_says_why_it_may_be_taken(held):
+    lock = semlock.Lock(held, policy=Gone() & Age(60))
+    found = lock.status()
+    assert found.state == "stale"
+    assert "does not exist here and it is 36" in found.reason
+    assert semlock.status(held).reason is None
+
+
+def test_unreadable_waits_for_the_grace_time(path, monkeypatch):
+    Path(path).write_text("half")
+    assert not taken(path, Unreadable())
+    real = time.time
+    monkeypatch.setattr("semlock.policy.time", lambda: real() + 3)
+    assert taken(path, Unreadable())
+
+
+def test_unreadable_is_not_forbidden(path, monkeypatch):
+    """A file that may not be read can be a record for all we know."""
+    Path(path).write_text("pid=1\ntimestamp=1\n")
+    real = semlock._native.look
+    monkeypatch.setattr(
+        semlock._native, "look", lambda p: semlock._native.Look(real(p).view, b"", -13)
+    )
+    assert semlock.Lock(path, policy=Unreadable(0)).status().state == "unreadable"
+
+
+def test_a_files_own_time_counts_only_if_asked_for(path):
+    Path(path).write_text("garbage")
+    os.utime(path, (1, 1))
+    assert not taken(path, Age(60))
+    assert taken(path, Age(60, or_file=True))
+
+
+def test_policies_are_values():
+    assert Age(5) == Age(5) != Age(6)
+    assert (Gone() & Age(5)) == (Gone() & Age(5))
+    assert len({Age(5), Age(5)}) == 1
+    assert repr(Gone() | Age(5)) == "Any((Gone(), Age(5, False)))"
+    with pytest.raises(ValueError, match="age"):
+        Age(-1)
+
+
+def test_every_is_steady_and_may_be_bounded():
+    assert list(Every(0.1, retries=3)()) == [0.1] * 3
+    endless = Every(0.1)()
+    assert [next(endless) for _ in range(100)] == [0.1] * 100
+
+
+def test_growing_grows_up_to_its_bound():
+    pauses = list(Growing(0.1, factor=2, longest=0.5, retries=5)())
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.5, 0.5])
+
+
+def test_growing_at_random_stays_within_once_and_twice():
+    for pause in Growing(0.1, factor=1, longest=1, retries=200, randomize=True)():
+        assert 0.1 <= pause < 0.2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Every(0), lambda: Every(1, retries=-1), lambda: Growing(0),
+        lambda: Growing(2, longest=1), lambda: Growing(factor=0.5),
+    ],
+)  # fmt: skip
+def test_a_schedule_that_means_nothing_is_refused(make):
+    with pytest.raises(ValueError, match=r"pause|retries|factor"):
+        make()
+
+
+def test_a_wait_ends_when_its_retries_are_used_up(path):
+    with semlock.Lock(path):
+        lock = semlock.Lock(path, retry=Every(0.001, retries=3), policy=never)
+        waits = []
+        with pytest.raises(semlock.LockTimeoutError):
+            waits.append(_elsewhere(lock.acquire))
+
+
+def _elsewhere(function):
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
