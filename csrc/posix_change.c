@@ -95,10 +95,15 @@ let_go(semlock_lock *lock, semlock_pool *pool)
         }
         else {
             semlock_private_path(name, lock->path, lock->directory_length, file);
-            /* The inode number makes the name ours; an older file there is debris. */
-            outcome =
-                rename(lock->path, name) == 0 ? 0 : semlock_unlink_exact(lock->path, file);
-            file->named = first = outcome == 0 && semlock_still_at(name, file) == 1;
+            /* The inode number makes the name ours; an older file there is debris.  As with
+             * link, an error is believed only if nothing was done. */
+            if (rename(lock->path, name) == 0 || semlock_still_at(name, file) == 1) {
+                outcome = 0;
+                file->named = first = 1;
+            }
+            else {
+                outcome = semlock_unlink_exact(lock->path, file);
+            }
         }
         if (outcome == 0 && file->named) {
             semlock_unguard((int)file->handle);
@@ -141,6 +146,7 @@ release(semlock_lock *lock, semlock_pool *pool)
             }
         }
         if (opened) {
+            semlock_unguard(fd); /* somebody who is being started may have a copy */
             close(fd);
         }
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from weakref import ref
+from _weakref import ref
 
 from semlock import _identity, _native
 
