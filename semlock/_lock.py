@@ -56,19 +56,19 @@ class TextLock(BaseLock):
 class Lock(TextLock):
     """A lock that is held exactly while a file exists at its path.
 
-    ``path``        the lock file; its directory must exist
-    ``tag``         why it is held, for people; a line of text in the record
-    ``timeout``     seconds that ``acquire`` waits: ``None`` for ever, 0 one try
-    ``policy``      when somebody else's lock may be taken; by default when its holder is
+    :path:        the lock file; its directory must exist
+    :tag:         why it is held, for people; a line of text in the record
+    :timeout:     seconds that ``acquire`` waits: ``None`` for ever, 0 one try
+    :policy:      when somebody else's lock may be taken; by default when its holder is
                     proven to be dead, and never otherwise (see ``semlock.policy``)
-    ``retry``       the pauses of a wait (see ``semlock.retry``); the default grows to 50 ms
-    ``durability``  what is on the disk before the lock is visible: ``"full"`` (fsync),
+    :retry:       the pauses of a wait (see ``semlock.retry``); the default grows to 50 ms
+    :durability:  what is on the disk before the lock is visible: ``"full"`` (fsync),
                     ``"data"`` (fdatasync) or ``"none"``
-    ``mode``        the lock file's permissions, less the umask
-    ``reentrant``   whether the thread that holds may acquire again, and release as often
-    ``heartbeat``   seconds between refreshes of the record by a thread that all locks of the
+    :mode:        the lock file's permissions, less the umask
+    :reentrant:   whether the thread that holds may acquire again, and release as often
+    :heartbeat:   seconds between refreshes of the record by a thread that all locks of the
                     process share; ``None`` for no refreshes
-    ``on_lost``     called by that thread with the lock and the error when it finds it lost
+    :on_lost:     called by that thread with the lock and the error when it finds it lost
 
     Use it with ``with``, as a decorator, or by its methods.  Threads, objects and processes
     exclude each other alike.  A lock ends when it is released or when its process ends, never

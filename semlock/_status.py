@@ -62,14 +62,14 @@ def absolute(path: StrPath) -> str:
 class LockStatus:
     """What was found at a lock's path.
 
-    ``state``     ``"free"``, ``"held"``, ``"stale"`` (the policy permits to take it: by
+    :state:     ``"free"``, ``"held"``, ``"stale"`` (the policy permits to take it: by
                   default, its holder is known to be dead) or ``"unreadable"`` (somebody's
                   file that is no record, or may not be read; it counts as held)
-    ``info``      what the record says, or ``None``
-    ``verdict``   ``"alive"``, ``"dead"`` or ``"unknown"``; ``None`` when free
-    ``evidence``  how that is known, in words
-    ``reason``    why it may be taken, when it is stale
-    ``age``       seconds since it was won or refreshed; ``None`` when free
+    :info:      what the record says, or ``None``
+    :verdict:   ``"alive"``, ``"dead"`` or ``"unknown"``; ``None`` when free
+    :evidence:  how that is known, in words
+    :reason:    why it may be taken, when it is stale
+    :age:       seconds since it was won or refreshed; ``None`` when free
     """
 
     __slots__ = (

@@ -37,9 +37,9 @@ def stale(stale_timeout: float | None = STALE_TIMEOUT) -> Policy:
 class Semaphore(TextLock):
     """A lock by sema's protocol.
 
-    ``stale_timeout``   seconds after which a lock counts as stale; 0 or ``None``: never
-    ``retry_interval``  seconds between two tries of a wait
-    ``timeout``         seconds that ``acquire`` waits: ``None`` for ever, 0 one try
+    :stale_timeout:   seconds after which a lock counts as stale; 0 or ``None``: never
+    :retry_interval:  seconds between two tries of a wait
+    :timeout:         seconds that ``acquire`` waits: ``None`` for ever, 0 one try
 
     The other options are those of ``semlock.Lock``; ``policy`` and ``retry`` replace the two
     that are made of the numbers above.  Refresh a lock that is held for longer than others'

@@ -87,11 +87,11 @@ def resolve(path: StrPath) -> str:
 class Semaphore(TextLock):
     """A lock by semats' protocol.
 
-    ``stale_timeout``   seconds after which the lock of a process that is gone is stale; 0 or
+    :stale_timeout:   seconds after which the lock of a process that is gone is stale; 0 or
                         ``None``: never by age
-    ``retry_interval``  seconds between two tries of a wait
-    ``timeout``         seconds that ``acquire`` waits: ``None`` for ever, 0 one try
-    ``max_tag_length``  characters of a tag; the rest is cut off
+    :retry_interval:  seconds between two tries of a wait
+    :timeout:         seconds that ``acquire`` waits: ``None`` for ever, 0 one try
+    :max_tag_length:  characters of a tag; the rest is cut off
 
     The other options are those of ``semlock.Lock``.
     """
