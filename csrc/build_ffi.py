@@ -9,7 +9,13 @@ from cffi import FFI
 HERE = Path(__file__).resolve().parent
 
 SHARED = ["object.c", "pool.c"]
-POSIX = ["posix_file.c", "posix_try.c", "posix_change.c", "posix_inspect.c"]
+POSIX = [
+    "posix_file.c",
+    "posix_try.c",
+    "posix_change.c",
+    "posix_rewrite.c",
+    "posix_inspect.c",
+]
 WINDOWS = [
     "windows_file.c",
     "windows_path.c",

@@ -42,6 +42,7 @@
 
 #define SEMLOCK_RECORD_LIMIT 65536 /* bytes of the largest record */
 #define SEMLOCK_POOL_SLOTS 16      /* kept claims in a process, at most */
+#define SEMLOCK_REWRITE_LIMIT 4096 /* bytes of a record that can be rewritten: one page */
 #define SEMLOCK_SEEN 32            /* directories of which a release is remembered */
 
 /* A file that this process made: the inode that becomes an instance. */
@@ -160,6 +161,8 @@ int semlock_inspect(const char *path, semlock_pool *pool, semlock_view *view, ch
                     int32_t capacity);
 int semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
                    const char *bytes, int32_t flags);
+int semlock_rewrite(const char *path, semlock_pool *pool, const semlock_view *judged,
+                    const char *bytes, const char *text, int32_t length);
 int semlock_identify(semlock_process *process);
 int semlock_start_time(int64_t pid, int64_t *start);
 int semlock_probe(int64_t pid, int64_t start);

@@ -297,3 +297,93 @@ semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
     CloseHandle(handle);
     return outcome;
 }
+
+/* Is the file still at the path, and these bytes all that is in it? */
+static int
+still_holds(HANDLE handle, const WCHAR *path, const semlock_view *judged, const char *bytes,
+            int32_t length)
+{
+    semlock_file file = {
+        .handle = -1, .dev = judged->dev, .ino = judged->ino, .ino_high = judged->ino_high};
+    char now[SEMLOCK_REWRITE_LIMIT + 1];
+    semlock_file opened;
+    int outcome = semlock_identity(handle, &opened);
+
+    if (outcome != 0) {
+        return outcome;
+    }
+    outcome = semlock_same_file(&opened, &file) ? semlock_still_at(path, &file) : 0;
+    if (outcome != 1) {
+        return outcome == 0 ? SEMLOCK_LOST : outcome;
+    }
+    outcome = semlock_read_all(handle, now, length + 1);
+    if (outcome < 0) {
+        return outcome;
+    }
+    return outcome == length && memcmp(now, bytes, (size_t)length) == 0 ? SEMLOCK_OK
+                                                                        : SEMLOCK_CHANGED;
+}
+
+/* The new length first, by blanks behind the record, then all of it in one call: why, is told
+ * in posix_rewrite.c. */
+static int
+rewrite_guarded(HANDLE handle, const WCHAR *path, const semlock_view *judged,
+                const char *bytes, const char *text, int32_t length)
+{
+    int32_t before = judged->length;
+    char padded[SEMLOCK_REWRITE_LIMIT];
+    OVERLAPPED end = {.Offset = 0xffffffff, .OffsetHigh = 0xffffffff};
+    DWORD count;
+    int outcome = still_holds(handle, path, judged, bytes, before);
+
+    if (outcome == SEMLOCK_OK && semlock_witness(handle) == 1) {
+        outcome = SEMLOCK_ALIVE;
+    }
+    memcpy(padded, bytes, (size_t)before);
+    memset(padded + before, ' ', (size_t)(length - before));
+    if (outcome == SEMLOCK_OK && length > before) {
+        outcome = WriteFile(handle, padded + before, (DWORD)(length - before), &count, &end)
+                      ? still_holds(handle, path, judged, padded, length)
+                      : semlock_last_error();
+    }
+    if (outcome != SEMLOCK_OK) {
+        return outcome;
+    }
+    outcome = semlock_write_all(handle, text, length);
+    if (outcome != 0) {
+        semlock_write_all(handle, padded, length); /* the old record, not half of each */
+        return outcome;
+    }
+    return FlushFileBuffers(handle) ? SEMLOCK_OK : semlock_last_error();
+}
+
+/* Write another text of at least the same length over the record that was judged. */
+int
+semlock_rewrite(const char *path, semlock_pool *pool, const semlock_view *judged,
+                const char *bytes, const char *text, int32_t length)
+{
+    WCHAR place[SEMLOCK_WIDE_ROOM];
+    HANDLE handle;
+    int guard;
+    int outcome = semlock_wide(place, path, (int32_t)strlen(path));
+
+    (void)pool;
+    if (outcome == 0 && (length < judged->length || length > SEMLOCK_REWRITE_LIMIT)) {
+        outcome = -ERROR_INVALID_PARAMETER;
+    }
+    if (outcome != 0) {
+        return outcome;
+    }
+    handle = CreateFileW(place, GENERIC_READ | GENERIC_WRITE, SEMLOCK_SHARE_ALL, NULL,
+                         OPEN_EXISTING, FILE_FLAG_OPEN_REPARSE_POINT, NULL);
+    if (handle == INVALID_HANDLE_VALUE) {
+        outcome = semlock_last_error();
+        return semlock_is_absent(outcome) ? SEMLOCK_LOST : outcome;
+    }
+    guard = semlock_guard(handle);
+    outcome = guard == SEMLOCK_GUARDED
+                  ? guard
+                  : rewrite_guarded(handle, place, judged, bytes, text, length);
+    CloseHandle(handle);
+    return outcome;
+}

@@ -48,6 +48,7 @@ RECYCLED: int = lib.SEMLOCK_RECYCLED
 ZOMBIE: int = lib.SEMLOCK_ZOMBIE
 
 RECORD_LIMIT: int = lib.SEMLOCK_RECORD_LIMIT
+REWRITE_LIMIT: int = lib.SEMLOCK_REWRITE_LIMIT
 DURABILITY = {
     "none": lib.SEMLOCK_SYNC_NONE,
     "data": lib.SEMLOCK_SYNC_DATA,
@@ -219,6 +220,12 @@ def remove(path: bytes, seen: Look, *, despite_witness: bool) -> int:
     """Remove the instance that was looked at, and no other."""
     flags = lib.SEMLOCK_DESPITE_WITNESS if despite_witness else 0
     outcome: int = lib.semlock_remove(path, POOL, seen.view, seen.content, flags)
+    return outcome
+
+
+def rewrite(path: bytes, seen: Look, text: bytes) -> int:
+    """Write a text of at least the same length over the record that was looked at."""
+    outcome: int = lib.semlock_rewrite(path, POOL, seen.view, seen.content, text, len(text))
     return outcome
 
 
