@@ -252,7 +252,7 @@ semlock_identify(semlock_process *process)
     process->timens = namespace_number("/proc/self/ns/time");
     outcome =
         read_small("/proc/sys/kernel/random/boot_id", process->boot, sizeof process->boot);
-    if (outcome == -EMFILE || outcome == -ENFILE || outcome == -EINTR) {
+    if (outcome < 0 && outcome != -ENOENT && outcome != -ENOTDIR && outcome != -EACCES) {
         return outcome;
     }
     process->boot[outcome > 0 ? strcspn(process->boot, "\n") : 0] = 0;

@@ -1,0 +1,44 @@
+"""What the fault tests share: the shim, the actors, and a core without its mechanisms."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import faultlib
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory) -> Path:
+    """The library that stands between the core and the kernel."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("faults are preloaded, which is Linux' way")
+    if shutil.which(faultlib.compiler()[0]) is None:
+        pytest.skip("faults need a C compiler")
+    return faultlib.build_shim(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture(scope="session")
+def crippled(tmp_path_factory) -> Path:
+    """Where to import semlock from to have it without one of its mechanisms."""
+    return faultlib.build_crippled(tmp_path_factory.mktemp("crippled"))
+
+
+@pytest.fixture
+def actor(shim, path):
+    """Make other processes that take part, and end them with the test."""
+    cast = []
+
+    def make(**options) -> faultlib.Actor:
+        cast.append(faultlib.Actor(shim, path, **options))
+        return cast[-1]
+
+    yield make
+    for one in cast:
+        one.close()

@@ -1,0 +1,354 @@
+/* Stands between the core and the C library, and makes one chosen system call go wrong.
+ *
+ * Only calls that come from semlock's own module are counted: the interpreter opens and
+ * closes files of its own, and those must neither be numbered nor be hurt.  The calls are
+ * numbered from the moment of fault_arm() on, so that a test can visit them one by one.
+ *
+ * It is preloaded (LD_PRELOAD) and driven from within its process, through ctypes.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+enum { NOTHING, FAIL_BEFORE, FAIL_AFTER, KILL_BEFORE, KILL_AFTER, STOP_BEFORE, STOP_AFTER };
+
+#define LOG_ROOM 1024
+#define RULE_ROOM 8
+#define FAULT_ROOM 8
+
+static struct {
+    int armed; /* calls are counted and written down */
+    struct {
+        int action;    /* what happens at the chosen call */
+        int error;     /* the errno of a call that fails */
+        int countdown; /* which one of those that match, from the fault before on */
+        char name[16]; /* which calls match; empty for any */
+    } faults[FAULT_ROOM];
+    int fault_count;
+    int next;      /* the fault that comes next */
+    int report;    /* where to tell that the process is about to stop, or -1 */
+    int skip_sync; /* the disk is left out: no test here pulls the plug */
+    int count;     /* calls since it was armed */
+    char log[LOG_ROOM][16];
+    struct {
+        char name[16];
+        int error;
+    } rules[RULE_ROOM]; /* calls that never work, as on some filesystem */
+    int rule_count;
+} state = {.report = -1};
+
+/* Add a fault to those that wait for fault_arm(): each begins to count at the one before. */
+void
+fault_add(const char *name, int nth, int action, int error)
+{
+    int i = state.fault_count++ % FAULT_ROOM;
+
+    snprintf(state.faults[i].name, sizeof state.faults[i].name, "%s", name);
+    state.faults[i].countdown = nth;
+    state.faults[i].action = action;
+    state.faults[i].error = error;
+}
+
+void
+fault_arm(void)
+{
+    state.next = 0;
+    state.count = 0;
+    state.armed = 1;
+}
+
+/* How many calls were made since it was armed. */
+int
+fault_disarm(void)
+{
+    state.armed = 0;
+    state.fault_count = 0;
+    return state.count;
+}
+
+/* How many of the faults have happened. */
+int
+fault_happened(void)
+{
+    return state.next;
+}
+
+const char *
+fault_logged(int number)
+{
+    return number < state.count && number < LOG_ROOM ? state.log[number] : "";
+}
+
+/* Let every call of this name fail from now on; without a name, let all of them work again. */
+void
+fault_refuse(const char *name, int error)
+{
+    int i = state.rule_count++ % RULE_ROOM;
+
+    if (!*name) {
+        state.rule_count = 0;
+        return;
+    }
+    snprintf(state.rules[i].name, sizeof state.rules[i].name, "%s", name);
+    state.rules[i].error = error;
+}
+
+void
+fault_skip_sync(int skip)
+{
+    state.skip_sync = skip;
+}
+
+void
+fault_report_to(int fd)
+{
+    state.report = fd;
+}
+
+static int
+from_the_core(void *caller)
+{
+    Dl_info where;
+
+    return dladdr(caller, &where) != 0 && where.dli_fname != NULL &&
+           strstr(where.dli_fname, "/semlock/_core.") != NULL;
+}
+
+static void
+stop(void)
+{
+    static const char word[] = "stopped\n";
+
+    /* Told first, so that whoever waits for the stop learns as well when there is none. */
+    if (state.report >= 0 && write(state.report, word, sizeof word - 1) < 0) {
+        raise(SIGKILL);
+    }
+    raise(SIGSTOP);
+}
+
+/* The errno of the chosen call is kept here between enter() and leave(). */
+static int chosen_error;
+
+/* The call has been made; its result goes on unless something is to happen now. */
+static long
+leave(int action, long result)
+{
+    int error = errno;
+
+    if (action == KILL_AFTER) {
+        raise(SIGKILL);
+    }
+    if (action == STOP_AFTER) {
+        stop();
+    }
+    if (action == FAIL_AFTER) {
+        errno = chosen_error;
+        return -1;
+    }
+    errno = error;
+    return result;
+}
+
+/* A name is meant by itself, by its beginning and a star, and by nothing at all. */
+static int
+is_meant(const char *wanted, const char *name)
+{
+    size_t length = strlen(wanted);
+
+    if (length > 0 && wanted[length - 1] == '*') {
+        return strncmp(name, wanted, length - 1) == 0;
+    }
+    return length == 0 || strcmp(name, wanted) == 0;
+}
+
+/* What to do about this call: NOTHING, FAIL_BEFORE, or what comes when it has been made. */
+static int
+enter(const char *name)
+{
+    int action = NOTHING;
+
+    if (state.armed) {
+        if (state.count < LOG_ROOM) {
+            snprintf(state.log[state.count], sizeof state.log[0], "%s", name);
+        }
+        state.count++;
+        if (state.next < state.fault_count) {
+            if (is_meant(state.faults[state.next].name, name) &&
+                --state.faults[state.next].countdown == 0) {
+                action = state.faults[state.next].action;
+                chosen_error = state.faults[state.next].error;
+                state.next++;
+            }
+        }
+    }
+    if (action == KILL_BEFORE) {
+        raise(SIGKILL);
+    }
+    if (action == STOP_BEFORE) {
+        stop();
+        action = NOTHING;
+    }
+    if (action == FAIL_BEFORE) {
+        errno = chosen_error;
+        return action;
+    }
+    for (int i = 0; i < state.rule_count && i < RULE_ROOM; i++) {
+        if (strcmp(name, state.rules[i].name) == 0) {
+            /* It is made and refused, so what comes after a call comes now. */
+            errno = state.rules[i].error;
+            leave(action, -1);
+            return FAIL_BEFORE;
+        }
+    }
+    return action;
+}
+
+#define REAL(name)                                                                            \
+    static __typeof__(&name) real;                                                            \
+    if (real == NULL) {                                                                       \
+        real = (__typeof__(real))dlsym(RTLD_NEXT, #name);                                     \
+    }
+
+#define WRAP(type, name, known_as, parameters, arguments)                                     \
+    type name parameters;                                                                     \
+    type name parameters                                                                      \
+    {                                                                                         \
+        int action;                                                                           \
+        REAL(name)                                                                            \
+        if (!from_the_core(__builtin_return_address(0))) {                                    \
+            return real arguments;                                                            \
+        }                                                                                     \
+        action = enter(known_as);                                                             \
+        return action == FAIL_BEFORE ? -1 : (type)leave(action, (long)real arguments);        \
+    }
+
+WRAP(int, access, "access", (const char *path, int mode), (path, mode))
+WRAP(int, faccessat, "faccessat", (int at, const char *path, int mode, int flags),
+     (at, path, mode, flags))
+WRAP(int, fchmod, "fchmod", (int fd, mode_t mode), (fd, mode))
+WRAP(int, kill, "kill", (pid_t pid, int number), (pid, number))
+WRAP(int, link, "link", (const char *from, const char *to), (from, to))
+WRAP(int, linkat, flags &AT_EMPTY_PATH ? "linkfd" : "linkat",
+     (int from_at, const char *from, int to_at, const char *to, int flags),
+     (from_at, from, to_at, to, flags))
+WRAP(ssize_t, read, "read", (int fd, void *bytes, size_t size), (fd, bytes, size))
+WRAP(ssize_t, readlink, "readlink", (const char *path, char *bytes, size_t size),
+     (path, bytes, size))
+WRAP(int, rename, "rename", (const char *from, const char *to), (from, to))
+WRAP(int, unlink, "unlink", (const char *path), (path))
+WRAP(int, unlinkat, "unlink", (int at, const char *path, int flags), (at, path, flags))
+WRAP(int, flock, operation == LOCK_UN ? "unlock" : "flock", (int fd, int operation),
+     (fd, operation))
+
+/* The same calls under the names that they have with and without 64-bit offsets, and in the C
+ * libraries of before 2021. */
+#define WRAP_FILE_CALLS(ending, offset)                                                       \
+    WRAP(int, fstat##ending, "fstat", (int fd, void *seen), (fd, seen))                       \
+    WRAP(int, lstat##ending, "lstat", (const char *path, void *seen), (path, seen))           \
+    WRAP(int, stat##ending, "stat", (const char *path, void *seen), (path, seen))             \
+    WRAP(int, __fxstat##ending, "fstat", (int version, int fd, void *seen),                   \
+         (version, fd, seen))                                                                 \
+    WRAP(int, __lxstat##ending, "lstat", (int version, const char *path, void *seen),         \
+         (version, path, seen))                                                               \
+    WRAP(int, __xstat##ending, "stat", (int version, const char *path, void *seen),           \
+         (version, path, seen))                                                               \
+    WRAP(int, fstatfs##ending, "fstatfs", (int fd, void *seen), (fd, seen))                   \
+    WRAP(int, getrlimit##ending, "getrlimit", (int which, void *limit), (which, limit))       \
+    WRAP(int, ftruncate##ending, "ftruncate", (int fd, offset size), (fd, size))              \
+    WRAP(ssize_t, pread##ending, "pread", (int fd, void *bytes, size_t size, offset at),      \
+         (fd, bytes, size, at))                                                               \
+    WRAP(ssize_t, pwrite##ending, "pwrite",                                                   \
+         (int fd, const void *bytes, size_t size, offset at), (fd, bytes, size, at))
+
+#define WRAP_OPEN(name)                                                                       \
+    int name(const char *path, int flags, ...)                                                \
+    {                                                                                         \
+        int action, fd;                                                                       \
+        mode_t mode = 0;                                                                      \
+        va_list rest;                                                                         \
+        REAL(name)                                                                            \
+        va_start(rest, flags);                                                                \
+        if ((flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE) {                          \
+            mode = va_arg(rest, mode_t);                                                      \
+        }                                                                                     \
+        va_end(rest);                                                                         \
+        if (!from_the_core(__builtin_return_address(0))) {                                    \
+            return real(path, flags, mode);                                                   \
+        }                                                                                     \
+        action = enter((flags & O_TMPFILE) == O_TMPFILE ? "tmpfile"                           \
+                       : flags & O_CREAT                ? "create"                            \
+                                                        : "open");                                           \
+        if (action == FAIL_BEFORE) {                                                          \
+            return -1;                                                                        \
+        }                                                                                     \
+        fd = real(path, flags, mode);                                                         \
+        if (action == FAIL_AFTER && fd >= 0) {                                                \
+            close(fd); /* the kernel gives no descriptor with an error */                     \
+        }                                                                                     \
+        return (int)leave(action, fd);                                                        \
+    }
+
+#define WRAP_FCNTL(name)                                                                      \
+    int name(int fd, int command, ...)                                                        \
+    {                                                                                         \
+        int action;                                                                           \
+        void *argument;                                                                       \
+        va_list rest;                                                                         \
+        REAL(name)                                                                            \
+        va_start(rest, command);                                                              \
+        argument = va_arg(rest, void *);                                                      \
+        va_end(rest);                                                                         \
+        if (!from_the_core(__builtin_return_address(0))) {                                    \
+            return real(fd, command, argument);                                               \
+        }                                                                                     \
+        action = enter(command == F_OFD_SETLK ? "setlk" : "fcntl");                           \
+        return action == FAIL_BEFORE ? -1 : (int)leave(action, real(fd, command, argument));  \
+    }
+
+WRAP_FILE_CALLS(, off_t)
+WRAP_OPEN(open)
+WRAP_FCNTL(fcntl)
+#if defined(__GLIBC__)
+WRAP_FILE_CALLS(64, off64_t)
+WRAP_OPEN(open64)
+WRAP_FCNTL(fcntl64)
+#endif
+
+#define WRAP_SYNC(name)                                                                       \
+    int name(int fd)                                                                          \
+    {                                                                                         \
+        int action;                                                                           \
+        REAL(name)                                                                            \
+        if (!from_the_core(__builtin_return_address(0))) {                                    \
+            return real(fd);                                                                  \
+        }                                                                                     \
+        action = enter(#name);                                                                \
+        return action == FAIL_BEFORE ? -1                                                     \
+                                     : (int)leave(action, state.skip_sync ? 0 : real(fd));    \
+    }
+
+WRAP_SYNC(fsync)
+WRAP_SYNC(fdatasync)
+
+/* Linux frees the descriptor whatever close(2) answers, so here no error comes before. */
+int
+close(int fd)
+{
+    int action;
+    REAL(close)
+    if (!from_the_core(__builtin_return_address(0))) {
+        return real(fd);
+    }
+    action = enter("close");
+    if (action == FAIL_BEFORE) {
+        action = FAIL_AFTER;
+    }
+    return (int)leave(action, real(fd));
+}

@@ -1,0 +1,502 @@
+"""Faults on order: the preloaded shim, and processes that stop, fail or die at a chosen call.
+
+``Shim`` drives ``fault/shim.c`` from within a preloaded process.  ``Actor`` is such a process
+seen from the test: it does what it is told, one expression after the other, and can be made
+to stop, fail or die at one system call of the core.  Nothing here sleeps: a stopped actor
+says so before it stops, and every wait ends with a message or the time limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SHIM_SOURCE = HERE / "fault" / "shim.c"
+
+FAIL_BEFORE, FAIL_AFTER, KILL_BEFORE, KILL_AFTER, STOP_BEFORE, STOP_AFTER = range(1, 7)
+
+# What may pass before a process counts as hung.  Every single step takes milliseconds.
+PATIENCE = 15.0
+
+
+class Fault:
+    """What happens at one call: the nth of that name, or of any, since the fault before."""
+
+    def __init__(self, action: int, name: str = "", nth: int = 1, error: int = 0) -> None:
+        self.what = (name, nth, action, error)
+
+
+class Always:
+    """Every call of a name fails with this error, for as long as the operation lasts."""
+
+    def __init__(self, name: str, error: int) -> None:
+        self.name = name
+        self.error = error
+
+
+def stop_before(name: str = "", nth: int = 1) -> Fault:
+    """Stop before the call is made."""
+    return Fault(STOP_BEFORE, name, nth)
+
+
+def stop_after(name: str = "", nth: int = 1) -> Fault:
+    """Stop when the call has been made."""
+    return Fault(STOP_AFTER, name, nth)
+
+
+def die_before(name: str = "", nth: int = 1) -> Fault:
+    """Be killed before the call is made."""
+    return Fault(KILL_BEFORE, name, nth)
+
+
+def die_after(name: str = "", nth: int = 1) -> Fault:
+    """Be killed when the call has been made."""
+    return Fault(KILL_AFTER, name, nth)
+
+
+def fail(error: int, name: str = "", nth: int = 1) -> Fault:
+    """Let the call fail: it is not made."""
+    return Fault(FAIL_BEFORE, name, nth, error)
+
+
+# ---------------------------------------------------------------- building
+
+
+def compiler() -> list[str]:
+    """Give the C compiler's command."""
+    return os.environ.get("CC", "cc").split()
+
+
+def build_shim(directory: Path) -> Path:
+    """Compile the shim."""
+    made = directory / "shim.so"
+    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([*compiler(), *flags, "-o", made, SHIM_SOURCE, "-ldl"], check=True)
+    return made
+
+
+# How each mechanism of the protocol is taken out of a copy of the core: where it stands, what
+# takes its place, and how often.
+_MECHANISMS = {
+    # Changes are made under the guard.
+    "guard": (
+        "posix_file.c",
+        r"\nsemlock_guard\(int fd\)\n\{\n",
+        r"\g<0>    if (OUT) return 0;\n",
+        1,
+    ),
+    # Release, refresh and removal look whether the path still names their file.
+    "path": (
+        "posix_change.c",
+        r"still = (semlock_still_at\()",
+        r"still = OUT ? 1 : \1",
+        3,
+    ),
+    # Removal compares what is there with what was judged.
+    "bytes": (
+        "posix_change.c",
+        r"length != judged->length \|\| memcmp",
+        r"!OUT && memcmp",
+        1,
+    ),
+    # It looks at the path first, and at the bytes afterwards.
+    "order": (
+        "posix_change.c",
+        (
+            r"( still =[^;]* semlock_still_at\(path, &file\);\s+outcome =\s+still == 1 \?)"
+            r" (compare[^)]*\))"
+        ),
+        r" int early = OUT ? \2 : 0;\n   \1 OUT ? early : \2",
+        1,
+    ),
+    # It looks whether an unfinished file has been finished meanwhile.
+    "state": (
+        "posix_change.c",
+        r"int outcome = same_state\(",
+        r"int outcome = OUT ? 0 : same_state(",
+        1,
+    ),
+    # Who creates in place makes sure that its file is still there before it believes to hold.
+    "creator": (
+        "posix_try.c",
+        r"outcome == 0 \? semlock_still_at\(lock->path, file\) : outcome",
+        r"outcome == 0 ? (OUT ? 1 : semlock_still_at(lock->path, file)) : outcome",
+        1,
+    ),
+}
+
+_SWITCH = """
+#include <stdlib.h>
+static inline int
+semlock_without(const char *mechanism)
+{
+    const char *named = getenv("SEMLOCK_WITHOUT");
+
+    return named != NULL && strcmp(named, mechanism) == 0;
+}
+"""
+
+
+def build_crippled(directory: Path) -> Path:
+    """Build semlock once more, so that SEMLOCK_WITHOUT takes one mechanism out of it."""
+    import semlock
+
+    shutil.copytree(HERE.parent / "csrc", directory / "csrc")
+    (directory / "semlock").mkdir()
+    for source in Path(semlock.__file__).parent.glob("*.py"):
+        shutil.copy(source, directory / "semlock")
+    for name, (file, pattern, replacement, times) in _MECHANISMS.items():
+        source = directory / "csrc" / file
+        switched = replacement.replace("OUT", f'semlock_without("{name}")')
+        text, found = re.subn(pattern, switched, source.read_text(encoding="utf-8"))
+        if found != times:
+            raise AssertionError(f"{file} has changed: {name!r} is found {found} times in it")
+        if _SWITCH not in text:
+            text = text.replace('#include "semlock.h"\n', f'#include "semlock.h"\n{_SWITCH}')
+        source.write_text(text, encoding="utf-8")
+    subprocess.run(
+        [sys.executable, "csrc/build_ffi.py"],
+        cwd=directory,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    return directory
+
+
+def preloaded(shim: Path, **variables: str) -> dict[str, str]:
+    """Give the environment of a process that has the shim between its core and the kernel."""
+    others = os.environ.get("LD_PRELOAD", "")
+    path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+    return {
+        **os.environ,
+        "LD_PRELOAD": f"{others} {shim}".strip(),
+        "PYTHONPATH": path,
+        **variables,
+    }
+
+
+# ---------------------------------------------------------------- inside a preloaded process
+
+
+class Shim:
+    """The shim of this process."""
+
+    def __init__(self) -> None:
+        self._library = library = ctypes.CDLL(None)
+        library.fault_logged.restype = ctypes.c_char_p
+        library.fault_skip_sync(1)
+
+    def arm(self, *faults: Fault) -> None:
+        """Count calls from now on, and let these faults happen, one after the other."""
+        for fault in faults:
+            name, nth, action, error = fault.what
+            self._library.fault_add(name.encode(), nth, action, error)
+        self._library.fault_arm()
+
+    def disarm(self) -> list[str]:
+        """Stop counting; the names of the calls since."""
+        count = self._library.fault_disarm()
+        return [self._library.fault_logged(number).decode() for number in range(count)]
+
+    @property
+    def happened(self) -> int:
+        """How many of the faults have happened since it was armed."""
+        return self._library.fault_happened()
+
+    def refuse(self, name: str, error: int) -> None:
+        """Let every call of that name fail from now on, as on some filesystem."""
+        self._library.fault_refuse(name.encode(), error)
+
+    def refuse_nothing(self) -> None:
+        """Let everything work again."""
+        self._library.fault_refuse(b"", 0)
+
+    def report_to(self, fd: int) -> None:
+        """Say so on this descriptor before the process stops."""
+        self._library.fault_report_to(fd)
+
+
+def set_grace(seconds: float) -> None:
+    """Say how long an unfinished file must have been left alone."""
+    _set_everywhere("GRACE", seconds)
+
+
+def set_patience(seconds: float) -> None:
+    """Say how long somebody who sits on the guard is waited for."""
+    _set_everywhere("GUARD_PATIENCE", seconds)
+
+
+def _set_everywhere(name: str, value: float) -> None:
+    modules = [module for key, module in sys.modules.items() if key.startswith("semlock")]
+    for module in modules:
+        if hasattr(module, name):
+            setattr(module, name, value)
+
+
+def new_lock(path: str, *, in_place: bool = False, detached: bool = False, **options):
+    """Make a lock, also in the forms that the public class doesn't offer."""
+    import semlock
+    from semlock import _native
+    from semlock._identity import this_process
+    from semlock._records import encode_text
+
+    lock = semlock.Lock(path, **options)
+    if in_place or detached:
+        lock._record = encode_text(
+            this_process(),
+            lock.tag,
+            mode=0o644,
+            durability=_native.DURABILITY["full"],
+            in_place=in_place,
+            detached=detached,
+        )
+        lock._native.record = lock._record.cdata
+    return lock
+
+
+def keep_a_claim(path: str) -> None:
+    """Use the lock until its file is kept between acquisitions."""
+    import semlock
+
+    lock = semlock.Lock(path)
+    for _ in range(2):
+        lock.acquire(timeout=0)
+        lock.release()
+
+
+def let_go(lock) -> None:
+    """Release a lock if it is held, and don't mind if it is lost or can't be released."""
+    import semlock
+
+    if lock.held:
+        with contextlib.suppress(semlock.LockLostError, semlock.LockTimeoutError):
+            lock.release()
+
+
+def rob(path: str, token: str) -> None:
+    """Remove the lock with this token from its living holder, and no other."""
+    import semlock
+    from semlock._status import remove_exactly
+
+    found = semlock.status(path)
+    if found.info is not None and found.info.token == token:
+        with contextlib.suppress(semlock.LockTimeoutError):
+            remove_exactly(found, os.fsencode(path), robs=True, patience=0.002)
+
+
+def in_a_child(work) -> bool:
+    """Do something in a forked child, which then ends without letting go of anything.
+
+    ``True`` if it was killed before it had done it.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def leave_dead_lock(path: str, *, kept: bool = False) -> None:
+    """Leave what a process leaves that is killed while it holds the lock."""
+    import semlock
+
+    def hold():
+        if kept:
+            keep_a_claim(path)
+        semlock.Lock(path).acquire(timeout=0)
+
+    in_a_child(hold)
+
+
+def act() -> None:
+    """Be an actor: do what comes in, one line each, and answer."""
+    import semlock
+    from semlock import _native
+    from semlock._identity import this_process
+
+    path = sys.argv[1]
+    shim = Shim()
+    shim.report_to(1)
+    # Who it is, it learns now, so that calls are numbered alike in every actor.
+    this_process()
+    stage = {
+        "lock": semlock.Lock(path),
+        "path": path,
+        "directory": os.path.dirname(path),
+        "semlock": semlock,
+        "native": _native,
+        "let_go": let_go,
+        "rob": rob,
+        "refuse": shim.refuse,
+        "set_grace": set_grace,
+        "set_patience": set_patience,
+        "new_lock": new_lock,
+        "keep_a_claim": keep_a_claim,
+        "leave_dead_lock": leave_dead_lock,
+        "in_a_child": in_a_child,
+        "inode": lambda: os.stat(path).st_ino,
+    }
+    for line in sys.stdin:
+        order = json.loads(line)
+        faults = [Fault(action, *rest) for action, *rest in order["faults"]]
+        shim.arm(*faults)
+        try:
+            if order["name"]:
+                stage[order["name"]] = eval(order["expression"], stage)
+                answer = {"value": None}
+            else:
+                answer = {"value": _plain(eval(order["expression"], stage))}
+        except Exception as error:
+            answer = {"error": type(error).__name__, "text": str(error)}
+        answer["calls"] = shim.disarm()
+        os.write(1, json.dumps(answer).encode() + b"\n")
+
+
+def _plain(value: object) -> object:
+    """Give what JSON can carry; of anything else only that it is there."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)
+
+
+# ---------------------------------------------------------------- seen from the test
+
+
+class ActorError(Exception):
+    """What an actor was told to do has raised; ``kind`` is the type's name."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+
+
+class Actor:
+    """Another process, with a lock of its own on the same path, that does as it is told.
+
+    Its expressions see what ``act`` puts on the stage: ``lock``, a ``semlock.Lock`` on
+    ``path``, first of all.
+    """
+
+    def __init__(
+        self, shim: Path, path: str, *, package: Path | None = None, without: str = ""
+    ) -> None:
+        environment = preloaded(shim, SEMLOCK_WITHOUT=without)
+        if package is not None:
+            environment["PYTHONPATH"] = f"{package}{os.pathsep}{environment['PYTHONPATH']}"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "import faultlib; faultlib.act()", path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        self._unread = b""
+        self._stopped = False
+        self.calls: list[str] = []
+
+    def do(self, expression: str, *faults: Fault):
+        """Do something, and give its value."""
+        self._tell(expression, faults)
+        return self._answer()
+
+    def have(self, name: str, expression: str) -> None:
+        """Give the value of an expression a name on the stage."""
+        self._tell(expression, (), name)
+        self._answer()
+
+    def begin(self, expression: str, *faults: Fault) -> bool:
+        """Begin something, and stop where the faults say so.
+
+        ``False`` if it came to its end without: its value waits for ``finish``.
+        """
+        self._tell(expression, faults)
+        return self._see_it_stop()
+
+    def go_on(self) -> bool:
+        """Let a stopped actor go on to where it is to stop next; ``False`` as for ``begin``."""
+        self._wake()
+        return self._see_it_stop()
+
+    def finish(self):
+        """Let a stopped actor go on to the end, and give the value."""
+        if self._stopped:
+            self._wake()
+        return self._answer()
+
+    def dies(self, expression: str, *faults: Fault) -> bool:
+        """Do something and be killed by a fault; ``False`` if it came to its end without."""
+        self._tell(expression, faults)
+        line = self._line()
+        if line:
+            return False
+        self._process.wait()
+        return True
+
+    def kill(self) -> None:
+        """End it as suddenly as the kernel can, stopped or not."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """End it if it still runs, and leave nothing of it."""
+        self.kill()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    def _tell(self, expression: str, faults: tuple[Fault, ...], name: str = "") -> None:
+        plan = [
+            (action, name, nth, error)
+            for name, nth, action, error in (fault.what for fault in faults)
+        ]
+        order = json.dumps({"name": name, "expression": expression, "faults": plan}) + "\n"
+        self._process.stdin.write(order.encode())
+        self._process.stdin.flush()
+
+    def _line(self) -> bytes:
+        while b"\n" not in self._unread:
+            if not select.select([self._process.stdout], [], [], PATIENCE)[0]:
+                raise AssertionError(f"the actor hangs: no word within {PATIENCE} s")
+            more = os.read(self._process.stdout.fileno(), 65536)
+            if not more:
+                return b""
+            self._unread += more
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def _see_it_stop(self) -> bool:
+        line = self._line()
+        if line != b"stopped":
+            self._unread = line + b"\n" + self._unread
+            return False
+        # It has said that it is about to stop; the kernel says when it has.
+        os.waitpid(self._process.pid, os.WUNTRACED)
+        self._stopped = True
+        return True
+
+    def _wake(self) -> None:
+        self._stopped = False
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def _answer(self):
+        line = self._line()
+        if not line:
+            raise AssertionError(f"the actor died: {self._process.wait()}")
+        if line == b"stopped":
+            raise AssertionError("the actor stopped where it should not")
+        answer = json.loads(line)
+        self.calls = answer["calls"]
+        if "error" in answer:
+            raise ActorError(answer["error"], answer["text"])
+        return answer["value"]
