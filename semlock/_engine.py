@@ -188,6 +188,9 @@ class BaseLock:
             text[record.witness_at : record.witness_at + 4] = claim
         return bytes(text)
 
+    def _made_way(self, found: LockStatus) -> None:
+        """Take note of a lock that was just removed to make way for the next try."""
+
     # ------------------------------------------------------------------ acquiring
 
     def acquire(self, timeout: float | None = _OWN) -> AbstractContextManager[Self]:
@@ -301,7 +304,8 @@ class BaseLock:
             # Only a policy of the user's can have meant a holder that lives.
             robs = self._policy is not None and found.verdict == ALIVE and not found.unfinished
             try:
-                remove_exactly(found, self._encoded, robs=robs, patience=_RECLAIM_PATIENCE)
+                if remove_exactly(found, self._encoded, robs=robs, patience=_RECLAIM_PATIENCE):
+                    self._made_way(found)
             except LockTimeoutError:
                 pass  # Somebody sits on the guard, which counts as alive: look again later.
             else:
@@ -405,25 +409,29 @@ class BaseLock:
 
     def refresh(self) -> None:
         """Write the present time into the record: a sign of life for those who judge by age."""
+        if not self._refresh(GUARD_PATIENCE):
+            raise _explain.guarded_error(self.path, "refreshed")
+
+    def _refresh(self, patience: float) -> bool:
+        """Refresh, waiting so long for whoever sits on the guard; ``False`` if that was in vain."""
         native = self._native
         record = self._record
         waited = 0.0
         while native.held and record is not None:
             now = int(time())
-            outcome = _native.refresh_lock(
-                native, POOL, self._text(record, now), len(record.text)
-            )
+            text = self._text(record, now)
+            outcome = _native.refresh_lock(native, POOL, text, len(text))
             if outcome == OK:
                 native.stamp = now
-                return
+                return True
             if outcome == _native.LOST:
                 raise _explain.lost_error(self)
             if outcome == _native.FREE:
                 break
             if outcome not in (_native.GUARDED, -errno.EINTR):
                 raise _native.os_error(outcome, self.path)
-            if waited >= GUARD_PATIENCE:
-                raise _explain.guarded_error(self.path, "refreshed")
+            if waited >= patience:
+                return False
             sleep(_GUARD_PAUSE)
             waited += _GUARD_PAUSE
         raise _explain.not_held_error(self)

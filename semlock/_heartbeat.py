@@ -21,17 +21,29 @@ if TYPE_CHECKING:
 _condition = threading.Condition()
 _due: dict[int, tuple[float, float, ref[BaseLock]]] = {}
 _thread: threading.Thread | None = None
+_NOTHING: tuple[None, None, None] = (None, None, None)
+_AGAIN = 0.1
 
 
 def watch(lock: BaseLock, interval: float) -> None:
     """Refresh a lock every so often, for as long as it is held."""
     global _thread  # noqa: PLW0603 - one for each process
+    key = id(lock)
+
+    def forget(reference: ref[BaseLock]) -> None:
+        # Runs in whatever thread drops the object, so it takes no lock: one pop is one step.
+        if _due.get(key, _NOTHING)[2] is reference:
+            _due.pop(key, None)
+
     with _condition:
-        _due[id(lock)] = (monotonic() + interval, interval, ref(lock))
+        at = monotonic() + interval
+        sooner = at < min((due for due, _, _ in list(_due.values())), default=at + 1)
+        _due[key] = (at, interval, ref(lock, forget))
         if _thread is None or not _thread.is_alive():
             _thread = threading.Thread(target=_run, name="semlock-heartbeat", daemon=True)
             _thread.start()
-        _condition.notify()
+        elif sooner:
+            _condition.notify()
 
 
 def _forget() -> None:
@@ -46,35 +58,37 @@ def _run() -> None:
     while True:
         with _condition:
             now = monotonic()
-            ready = [key for key, (at, _, _) in _due.items() if at <= now]
+            waiting = list(_due.items())
+            ready = [key for key, (at, _, _) in waiting if at <= now]
             if not ready:
                 # An idle thread waits without an end: watch() wakes it.
-                nearest = min((at for at, _, _ in _due.values()), default=None)
+                nearest = min((at for _, (at, _, _) in waiting), default=None)
                 _condition.wait(None if nearest is None else nearest - now)
                 continue
-            entries = [(key, _due.pop(key)) for key in ready]
+            entries = [(key, entry) for key in ready if (entry := _due.pop(key, None))]
         for key, (_, interval, reference) in entries:
             lock = reference()
-            if lock is not None and _beat(lock):
-                with _condition:
-                    _due.setdefault(key, (monotonic() + interval, interval, reference))
+            pause = None if lock is None else _beat(lock, interval)
             del lock  # or this thread would keep it alive until the next beat
+            if pause is not None:
+                with _condition:
+                    _due.setdefault(key, (monotonic() + pause, interval, reference))
 
 
-def _beat(lock: BaseLock) -> bool:
-    """Refresh one lock; ``False`` when there is no more to do for it."""
+def _beat(lock: BaseLock, interval: float) -> float | None:
+    """Refresh one lock: seconds until its next beat, or ``None`` if there is none."""
     if not lock.held:
-        return False
+        return None
     try:
         lock.refresh()
     except LockLostError as error:
         _report(lock, error)
-        return False
+        return None
     except NotHeldError:
-        return False
-    except Exception:  # noqa: BLE001 - a full disk now may be well at the next beat
+        return None
+    except BaseException:  # noqa: BLE001 - a full disk now may be well at the next beat
         _log("a heartbeat of %s failed; it is tried again", lock.path)
-    return True
+    return interval
 
 
 def _report(lock: BaseLock, error: LockLostError) -> None:
@@ -83,7 +97,7 @@ def _report(lock: BaseLock, error: LockLostError) -> None:
         return
     try:
         lock._on_lost(lock, error)
-    except Exception:  # noqa: BLE001 - it is the user's, and must not end the heartbeat
+    except BaseException:  # noqa: BLE001 - sys.exit() here would end all other locks' heartbeat
         _log("the on_lost function of %s failed", lock.path)
 
 

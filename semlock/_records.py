@@ -24,7 +24,11 @@ PID_LIMIT = 2**32 - 1  # what every reader of the format can hold
 _INTEGER_DIGITS = 20
 
 # Control characters would forge lines of the record or take over the reader's terminal.
-_CONTROLS = dict.fromkeys((*range(32), 127), " ")
+_CONTROLS = dict.fromkeys((*range(32), *range(127, 160), 0x2028, 0x2029), " ")
+# These would let a foreign record turn the words around it about.
+_DIRECTIONS = dict.fromkeys(
+    (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), " "
+)
 
 
 class LockInfo:
@@ -99,6 +103,11 @@ class LockInfo:
     def __repr__(self) -> str:
         shown = (f"{k}={v!r}" for k, v in self.as_dict().items() if v is not None)
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def printable(text: str) -> str:
+    """Make what a foreign record says fit for a message or a terminal."""
+    return text.translate(_CONTROLS | _DIRECTIONS)
 
 
 def clean_tag(tag: str) -> str:

@@ -10,7 +10,7 @@ from semlock import _explain, _native
 from semlock._errors import LockHeldError, LockPathError, LockRecordError
 from semlock._identity import UNKNOWN, judge
 from semlock._policy import reason_to_remove
-from semlock._records import decode_text
+from semlock._records import decode_text, printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -147,9 +147,9 @@ class LockStatus:
             return f"somebody whose file is no readable record ({self.evidence})"
         words = self.info.holder
         if self.info.host:
-            words += f" on {self.info.host}"
+            words += f" on {printable(self.info.host)}"
         if self.info.tag:
-            words += f" ({self.info.tag})"
+            words += f" ({printable(self.info.tag)})"
         if self.age is not None:
             words += f" since {_duration(self.age)}"
         return f"{words}; {self.verdict}: {self.evidence}"

@@ -13,6 +13,7 @@ import sys
 
 import semlock
 from semlock._identity import other_process, this_process
+from semlock._records import printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ def _status(options: argparse.Namespace) -> int:
         for key, value in fields.items():
             if value is not None:
                 shown = str(value).lower() if isinstance(value, bool) else value
-                print(f"{key}: {shown}")
+                print(f"{key}: {printable(str(shown))}")
     return HELD if locked else OK
 
 
