@@ -280,8 +280,9 @@ remove_orphan_name(const char *path, int32_t directory_length, const semlock_fil
 }
 
 /* Is what is open still what was judged, apart from its bytes?  Unfinished then and finished
- * now is another thing: its creator holds it.  Of a file too long to be read the times stand
- * for the bytes that were not. */
+ * now is another thing: its creator holds it.  The time of the last change tells a foreigner's
+ * new empty file from the old one whose inode number it got, and stands for the bytes of a
+ * file that is too long to be read.  A change that means nothing costs another look. */
 static int
 same_state(int fd, const semlock_view *judged)
 {
@@ -291,15 +292,10 @@ same_state(int fd, const semlock_view *judged)
     if (outcome != 0) {
         return outcome;
     }
-    if (now.unfinished != judged->unfinished) {
-        return SEMLOCK_CHANGED;
-    }
-    if (judged->size > judged->length &&
-        (now.size != judged->size || now.ctime_ns != judged->ctime_ns ||
-         now.mtime_ns != judged->mtime_ns)) {
-        return SEMLOCK_CHANGED;
-    }
-    return SEMLOCK_OK;
+    return now.unfinished == judged->unfinished && now.ctime_ns == judged->ctime_ns &&
+                   now.size == judged->size
+               ? SEMLOCK_OK
+               : SEMLOCK_CHANGED;
 }
 
 /* Is it still what was judged, and the verdict still true?  Looked at after the path. */
@@ -363,6 +359,11 @@ remove_judged(const char *path, semlock_pool *pool, const semlock_view *judged,
     still = semlock_still_at(path, &file);
     outcome =
         still == 1 ? compare(fd, judged, bytes, flags) : (still == 0 ? SEMLOCK_LOST : still);
+    if (outcome == SEMLOCK_OK && semlock_still_at(path, &file) == 0) {
+        /* Asked again for the foreigners' sake, who take no guard: nothing but this lies
+         * between the last look and the removal. */
+        outcome = SEMLOCK_LOST;
+    }
     if (outcome == SEMLOCK_OK) {
         outcome = has_no_guard(guard)
                       ? semlock_remove_aside(path, directory_length, &file, pool)

@@ -65,8 +65,9 @@
  *
  * REMOVING (release, reclaim, clean, force: there is one way)
  *
- *   guard; is P still this inode?; are the bytes still those that were
- *   judged?; is the witness still free?; unlink; close.
+ *   guard; is P still this inode?; is it unchanged (mark, time of change,
+ *   bytes)?; is the witness still free?; is P still this inode?; unlink;
+ *   unguard; close.
  *
  *   The order matters.  The inode of a kept claim is used again: a remover
  *   that compared the bytes first and the path afterwards could read the old

@@ -80,7 +80,9 @@ def _beat(lock: BaseLock, interval: float) -> float | None:
     if not lock.held:
         return None
     try:
-        lock.refresh()
+        if not lock._refresh(patience=0.0):
+            # Somebody sits on the guard, which must not hold up the others' beats.
+            return min(interval, _AGAIN)
     except LockLostError as error:
         _report(lock, error)
         return None

@@ -293,5 +293,9 @@ def _matches(
         seen, meant = found._look, only_if._look
         if seen is None or meant is None:
             return found.info == only_if.info
-        return seen.view.ino == meant.view.ino and seen.content == meant.content
+        return (
+            seen.view.ino == meant.view.ino
+            and seen.view.ctime_ns == meant.view.ctime_ns
+            and seen.content == meant.content
+        )
     return bool(only_if(found))

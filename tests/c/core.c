@@ -105,6 +105,8 @@ one_lock(semlock_pool *pool, int32_t in_place)
         CHECK(semlock_check(&first, pool) == SEMLOCK_OK);
         CHECK(semlock_refresh(&first, pool, bytes, record.length) == SEMLOCK_OK);
         CHECK(semlock_refresh(&first, pool, bytes, record.length - 1) == -EINVAL);
+        CHECK(semlock_remove(a, pool, &view, bytes, 0) == SEMLOCK_CHANGED);
+        CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
         CHECK(semlock_remove(a, pool, &view, bytes, 0) == SEMLOCK_ALIVE);
         bytes[0] ^= 1;
         CHECK(semlock_remove(a, pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) ==

@@ -1,0 +1,755 @@
+"""Ctrl-C at every bytecode of every operation, and at random instants of storms.
+
+A trace function raises at the n-th bytecode that runs in semlock's own code, for n from one on
+until the operation ends without being struck.  After each strike the world must be whole: the
+object holds exactly if its file is there, what was held before is held as often as before,
+nobody is kept out who need not be, and no descriptor and no file is left.
+
+One thing no program in Python can do is to undo its own last instructions: an exception that
+strikes between the win and the return leaves the lock held, and the object says so.  In a
+real program no signal handler runs there, because the interpreter runs them at calls, at
+jumps back and at the beginning of functions only.  That is what is checked then: that nothing
+of the kind comes between the win and the return.
+"""
+
+import dis
+import functools
+import itertools
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import semlock
+from semlock import _heartbeat, _native
+from support import Child
+
+pytestmark = pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython traces single bytecodes"
+)
+
+PACKAGE = os.path.dirname(semlock.__file__)
+FAST = {"durability": "none"}
+_HANDLERS_RUN_AT = ("CALL", "PRECALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")
+
+
+@functools.cache  # every access to co_code makes a copy
+def _bytecode(code) -> bytes:
+    return code.co_code
+
+
+class Strike:
+    """Run something and raise ``KeyboardInterrupt`` at its n-th bytecode in semlock's code."""
+
+    def __init__(self, at: int, operation, modules: tuple[str, ...] = ("",)) -> None:
+        self._left = at
+        self._files = tuple(os.path.join(PACKAGE, name) for name in modules)
+        self.struck = False
+        self._last = ""
+        self.where = ""
+        self.rest: list[str] = []
+        self.error: BaseException | None = None
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            operation()
+        except KeyboardInterrupt:
+            self.struck = True
+        except semlock.SemlockError as error:
+            self.error = error
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame, event, argument):
+        if not frame.f_code.co_filename.startswith(self._files):
+            return None
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        return self._step
+
+    def _step(self, frame, event, argument):
+        # The NOP where a nested `try` begins belongs to no `try` at all in CPython 3.11; no
+        # handler runs there either.
+        if event == "opcode":
+            name = dis.opname[_bytecode(frame.f_code)[frame.f_lasti]]
+            self._left -= name != "NOP"
+            if self._left == 0:
+                file = os.path.basename(frame.f_code.co_filename)
+                self.where = f"{file}:{frame.f_lineno}"
+                # A handler that runs at the end of the last bytecode strikes here as well.
+                self.rest = [self._last, *_what_comes(frame)]
+                raise KeyboardInterrupt
+            self._last = name
+        return self._step
+
+
+def _what_comes(frame):
+    """Name the bytecodes from here to the return, in this frame and its callers here."""
+    position = frame.f_lasti
+    here = True
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        code = {step.offset: step for step in dis.get_instructions(frame.f_code)}
+        later = sorted(offset for offset in code if offset > position)
+        step = code[position] if here else code[later[0]]
+        while not step.opname.startswith("RETURN"):
+            yield step.opname
+            goes_to = step.argval if step.opname == "JUMP_FORWARD" else None
+            later = sorted(offset for offset in code if offset > step.offset)
+            if goes_to is None and not later:
+                break
+            step = code[later[0] if goes_to is None else goes_to]
+        yield step.opname
+        frame, here = frame.f_back, False
+        position = frame.f_lasti
+
+
+@pytest.fixture(scope="module")
+def neighbour():
+    """Another process, who must be able to take whatever is not held here."""
+    with Child("import os, semlock") as child:
+        child.run("""
+FAST = {"durability": "none"}
+semlock._native.POOL.keep = 0  # it leaves nothing in the directories that are looked at
+
+def can_take(path):
+    lock = semlock.Lock(path, **FAST)
+    taken = lock.try_acquire()
+    if taken:
+        lock.release()
+    return taken
+""")
+        yield child
+
+
+@pytest.fixture(scope="module")
+def dead_record(tmp_path_factory) -> bytes:
+    """The record of a process that was killed while it held."""
+    path = str(tmp_path_factory.mktemp("dead") / "lock")
+    with Child() as child:
+        child.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+        record = Path(path).read_bytes()
+        child.kill()
+    return record
+
+
+@pytest.fixture
+def arena(tmp_path, neighbour, dead_record):
+    return Arena(str(tmp_path), neighbour, dead_record)
+
+
+class Arena:
+    """Where operations are struck, and how the world is judged afterwards."""
+
+    def __init__(self, directory: str, neighbour: Child, dead_record: bytes) -> None:
+        self.directory = directory
+        self.neighbour = neighbour
+        self.dead_record = dead_record
+        self.path = os.path.join(directory, "the.lock")
+        self.theirs: list[str] = []  # what the neighbour has put there
+        self.strikes = 0
+
+    def strike_everywhere(self, prepare, judge, *, at_least: int, modules=("",)) -> None:
+        """Strike at every bytecode, or at every one of the modules that are named.
+
+        ``prepare()`` gives the locks and the operation, and ``judge(struck, *locks)`` looks at
+        them afterwards and releases what is held.  It says whether the operation was done all
+        the same, though it was struck.
+        """
+        # In a thread of its own: when a trace function raises where an exception is being
+        # handled, CPython 3.11 loses count of what is being handled, until the thread ends.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(self._strike_everywhere, prepare, judge, modules).result()
+        assert self.strikes >= at_least
+
+    def _strike_everywhere(self, prepare, judge, modules) -> None:
+        for at in itertools.count(1):
+            files = self.open_files()
+            *locks, operation = prepare()
+            strike = Strike(at, operation, modules)
+            try:
+                done = judge(strike.struck, *locks)
+                if done and strike.struck:
+                    handlers = [n for n in strike.rest if n.startswith(_HANDLERS_RUN_AT)]
+                    assert not handlers, f"done, but a handler could still run: {strike.rest}"
+                del locks, operation
+                self.assert_nothing_is_left(files)
+            except (AssertionError, semlock.SemlockError) as error:
+                raise AssertionError(f"struck at bytecode {at}, {strike.where}") from error
+            if not strike.struck:
+                break
+            self.strikes += 1
+
+    @staticmethod
+    def open_files() -> list[str]:
+        _native.drain_pool()
+        return sorted(os.listdir("/proc/self/fd"), key=int)
+
+    def assert_nothing_is_left(self, files: list[str]) -> None:
+        assert self.open_files() == files
+        assert os.listdir(self.directory) == self.theirs
+
+    def assert_whole(self, lock: semlock.Lock) -> None:
+        """See that the object tells the truth about the path."""
+        assert lock.held == os.path.exists(lock.path)
+        if lock.held:
+            lock.check()
+            found = semlock.status(lock.path)
+            assert found.verdict == "alive"
+            assert found.info.token == lock.token
+        assert self.neighbour.run(f"can_take({lock.path!r})") is not lock.held
+
+    def release_fully(self, lock: semlock.Lock) -> int:
+        """Let go, and count how often that takes."""
+        count = 0
+        while lock.held:
+            lock.release()
+            count += 1
+        assert not os.path.exists(lock.path)
+        return count
+
+    def judge_free_before(self, struck: bool, lock: semlock.Lock, *_) -> bool:
+        """Judge an operation that takes a lock."""
+        if not struck:
+            assert lock.held
+        self.assert_whole(lock)
+        return self.release_fully(lock) == 1
+
+    def judge_held_before(self, struck: bool, lock: semlock.Lock, *_) -> bool:
+        """Judge an operation that lets go of a lock, and may be struck before it does."""
+        assert struck or not lock.held
+        self.assert_whole(lock)
+        self.release_fully(lock)
+        return False
+
+
+def test_making_a_lock(arena):
+    made = []
+
+    def prepare():
+        made.clear()
+        return (lambda: made.append(semlock.Lock(arena.path, tag="x", timeout=1)),)
+
+    def judge(struck):
+        for lock in made:
+            arena.judge_free_before(True, lock)
+        return False
+
+    arena.strike_everywhere(prepare, judge, at_least=50)
+
+
+def test_the_first_acquire_of_an_object(arena):
+    def prepare():
+        lock = semlock.Lock(arena.path, tag="first", **FAST)
+        return lock, lock.acquire
+
+    arena.strike_everywhere(prepare, arena.judge_free_before, at_least=60)
+
+
+def test_an_acquire_with_a_kept_claim(arena):
+    lock = semlock.Lock(arena.path, **FAST)
+
+    def prepare():
+        for _ in range(3):
+            lock.acquire()
+            lock.release()
+        assert any(name.endswith(".kept") for name in os.listdir(arena.directory))
+        return lock, lock.acquire
+
+    arena.strike_everywhere(prepare, arena.judge_free_before, at_least=20)
+
+
+def test_an_acquire_with_a_timeout_of_its_own(arena):
+    def prepare():
+        lock = semlock.Lock(arena.path, **FAST)
+        return lock, lambda: lock.acquire(timeout=5)
+
+    arena.strike_everywhere(prepare, arena.judge_free_before, at_least=60)
+
+
+def test_an_acquire_that_starts_a_heartbeat(arena):
+    def prepare():
+        lock = semlock.Lock(arena.path, heartbeat=3600, **FAST)
+        return lock, lock.acquire
+
+    arena.strike_everywhere(prepare, arena.judge_free_before, at_least=60)
+    with _heartbeat._condition:
+        _heartbeat._due.clear()
+
+
+@pytest.mark.parametrize("try_only", [False, True])
+def test_an_acquire_over_the_lock_of_a_dead_process(arena, try_only):
+    def prepare():
+        Path(arena.path).write_bytes(arena.dead_record)
+        lock = semlock.Lock(arena.path, **FAST)
+        return lock, lock.try_acquire if try_only else lock.acquire
+
+    def judge(struck, lock):
+        if struck and not lock.held:
+            # The dead one's file may be there still, and then the next one takes it.
+            assert arena.neighbour.run(f"can_take({lock.path!r})")
+            return False
+        return arena.judge_free_before(struck, lock)
+
+    arena.strike_everywhere(prepare, judge, at_least=300)
+
+
+@pytest.fixture
+def theirs(arena, neighbour):
+    """A lock that the neighbour holds all the time."""
+    path = os.path.join(arena.directory, "theirs.lock")
+    neighbour.run(f"theirs = semlock.Lock({path!r}, **FAST); theirs.acquire(); None")
+    arena.theirs = ["theirs.lock"]
+    record = Path(path).read_bytes()
+    yield path
+    assert Path(path).read_bytes() == record
+    neighbour.run("theirs.release()")
+
+
+ENGINE = ("_engine.py", "_many.py", "_native.py", "_waiting.py")
+
+
+@pytest.mark.parametrize(("timeout", "modules"), [(0, ("",)), (0.002, ENGINE)])
+def test_an_acquire_that_waits_in_vain(arena, theirs, timeout, modules):
+    def prepare():
+        lock = semlock.Lock(theirs, **FAST)
+        return lock, lambda: lock.acquire(timeout=timeout)
+
+    def judge(struck, lock):
+        assert not lock.held
+        return False
+
+    arena.strike_everywhere(prepare, judge, at_least=100, modules=modules)
+    assert isinstance(Strike(10**9, prepare()[-1]).error, semlock.LockTimeoutError)
+
+
+def test_an_acquire_that_waits_and_gets_it(arena, neighbour):
+    neighbour.run(f"theirs = semlock.Lock({arena.path!r}, **FAST)")
+
+    def pauses():
+        neighbour.run("if theirs.held: theirs.release()")
+        while True:
+            yield 0
+
+    def prepare():
+        neighbour.run("theirs.acquire(); None")
+        lock = semlock.Lock(arena.path, retry=pauses, **FAST)
+        return lock, lock.acquire
+
+    def judge(struck, lock):
+        neighbour.run("if theirs.held: theirs.release()")
+        return arena.judge_free_before(struck, lock)
+
+    arena.strike_everywhere(prepare, judge, at_least=100, modules=ENGINE)
+
+
+def test_a_try_that_wins(arena):
+    def prepare():
+        lock = semlock.Lock(arena.path, **FAST)
+        return lock, lock.try_acquire
+
+    arena.strike_everywhere(prepare, arena.judge_free_before, at_least=60)
+
+
+def test_a_try_that_loses(arena, theirs):
+    def prepare():
+        lock = semlock.Lock(theirs, **FAST)
+        return lock, lock.try_acquire
+
+    def judge(struck, lock):
+        assert not lock.held
+        return False
+
+    arena.strike_everywhere(prepare, judge, at_least=100)
+
+
+def test_entering_a_with_block(arena):
+    def prepare():
+        lock = semlock.Lock(arena.path, **FAST)
+        return lock, lock.__enter__
+
+    arena.strike_everywhere(prepare, arena.judge_free_before, at_least=60)
+
+
+def test_a_whole_with_block(arena):
+    """Struck in ``__enter__``, the block does not run; struck in ``__exit__``, it has run."""
+    ran = []
+
+    def prepare():
+        ran.clear()
+        lock = semlock.Lock(arena.path, **FAST)
+
+        def block():
+            with lock:
+                ran.append(lock.held)
+
+        return lock, block
+
+    def judge(struck, lock):
+        assert struck or ran == [True]
+        assert ran in ([], [True])
+        arena.assert_whole(lock)
+        arena.release_fully(lock)
+        return False
+
+    arena.strike_everywhere(prepare, judge, at_least=60)
+
+
+def test_the_exit_of_a_with_block_that_raises(arena):
+    def prepare():
+        lock = semlock.Lock(arena.path, **FAST)
+        lock.acquire()
+        error = ValueError("the block's own")
+        return lock, lambda: lock.__exit__(ValueError, error, None)
+
+    arena.strike_everywhere(prepare, arena.judge_held_before, at_least=5)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_release(arena, kept):
+    def prepare():
+        lock = semlock.Lock(arena.path, **FAST)
+        if kept:
+            lock.acquire()
+            lock.release()
+        lock.acquire()
+        return lock, lock.release
+
+    arena.strike_everywhere(prepare, arena.judge_held_before, at_least=5)
+
+
+def test_the_first_release_that_keeps_its_claim(arena):
+    """It also sweeps the directory, so there is more code to be struck in."""
+
+    def prepare():
+        _native.POOL.seen_count = 0
+        for place in range(len(_native.POOL.seen)):
+            _native.POOL.seen[place] = 0
+        lock = semlock.Lock(arena.path, **FAST)
+        lock.acquire()
+        lock.release()
+        lock.acquire()
+        return lock, lock.release
+
+    arena.strike_everywhere(prepare, arena.judge_held_before, at_least=30)
+
+
+def test_the_release_of_a_lock_that_was_removed(arena):
+    def prepare():
+        lock = semlock.Lock(arena.path, **FAST)
+        lock.acquire()
+        os.unlink(arena.path)
+        return lock, lock.release
+
+    def judge(struck, lock):
+        assert struck or not lock.held
+        if lock.held:
+            with pytest.raises(semlock.LockLostError):
+                lock.release()
+        assert not lock.held
+        return False
+
+    arena.strike_everywhere(prepare, judge, at_least=60)
+
+
+def test_a_nested_acquire_leaves_the_outer_one_held_exactly_once(arena):
+    lock = semlock.Lock(arena.path, reentrant=True, **FAST)
+
+    def prepare():
+        lock.acquire()
+        return lock, lock.acquire
+
+    def judge(struck, lock):
+        assert lock.held
+        arena.assert_whole(lock)
+        releases = arena.release_fully(lock)
+        assert releases == 2 if not struck else releases in (1, 2)
+        return releases == 2
+
+    arena.strike_everywhere(prepare, judge, at_least=15)
+
+
+def test_a_nested_release_never_ends_the_outer_hold(arena):
+    lock = semlock.Lock(arena.path, reentrant=True, **FAST)
+
+    def prepare():
+        lock.acquire()
+        lock.acquire()
+        return lock, lock.release
+
+    def judge(struck, lock):
+        assert lock.held
+        arena.assert_whole(lock)
+        releases = arena.release_fully(lock)
+        assert releases == 1 if not struck else releases in (1, 2)
+        return False
+
+    arena.strike_everywhere(prepare, judge, at_least=5)
+
+
+def test_nested_with_blocks_end_free_whatever_strikes_inside_of_the_inner_one(arena):
+    lock = semlock.Lock(arena.path, reentrant=True, **FAST)
+    depths = []
+
+    def prepare():
+        depths.clear()
+
+        def blocks():
+            with lock.acquire():
+                try:
+                    with lock:
+                        pass
+                finally:
+                    depths.append(lock._native.depth)
+
+        return lock, blocks
+
+    def judge(struck, lock):
+        arena.assert_whole(lock)
+        assert arena.release_fully(lock) <= 2
+        return False
+
+    arena.strike_everywhere(prepare, judge, at_least=30)
+    assert depths == [1]
+
+
+def test_refresh(arena):
+    def prepare():
+        lock = semlock.Lock(arena.path, tag="refreshed", **FAST)
+        lock.acquire()
+        return lock, lock.refresh
+
+    def judge(struck, lock):
+        assert lock.held
+        arena.assert_whole(lock)
+        found = semlock.status(arena.path)
+        assert abs(found.info.timestamp - lock.info.timestamp) <= 1
+        assert found.info.tag == "refreshed"
+        assert arena.release_fully(lock) == 1
+        return False
+
+    arena.strike_everywhere(prepare, judge, at_least=50)
+
+
+@pytest.mark.parametrize("operation", ["check", "status"])
+def test_looking_at_ones_own_lock(arena, operation):
+    def prepare():
+        lock = semlock.Lock(arena.path, **FAST)
+        lock.acquire()
+        return lock, getattr(lock, operation)
+
+    def judge(struck, lock):
+        arena.assert_whole(lock)
+        assert arena.release_fully(lock) == 1
+        return False
+
+    arena.strike_everywhere(prepare, judge, at_least=5)
+
+
+def test_trying_many_gives_back_all_that_it_took(arena, theirs):
+    """In one call: free ones, a dead one's, one that is held already, and somebody else's."""
+    paths = [os.path.join(arena.directory, name) for name in ("a", "dead", "mine", "z")]
+    tries = []
+
+    def prepare():
+        locks = [semlock.Lock(path, reentrant=True, **FAST) for path in paths]
+        for lock in locks:  # their records are laid out now, which is struck elsewhere
+            lock.acquire()
+            lock.release()
+        Path(paths[1]).write_bytes(arena.dead_record)
+        locks[2].acquire()
+        everything = [*locks[:3], semlock.Lock(theirs, **FAST), locks[3]]
+        tries.clear()
+        return *locks, lambda: tries.extend(semlock.try_acquire_many(everything))
+
+    def judge(struck, *locks):
+        if not struck:
+            assert [lock is not None for lock in tries] == [True, True, True, False, True]
+        for lock, path in zip(locks, paths, strict=True):
+            # The dead one's file may be there still.
+            assert lock.held == os.path.exists(path) or path == paths[1]
+        # Whatever is held keeps the neighbour out, and nothing else does.
+        can_take = arena.neighbour.run(f"[can_take(path) for path in {paths!r}]")
+        assert can_take == [not lock.held for lock in locks]
+        taken = [arena.release_fully(lock) for lock in locks]
+        if not struck or taken != [0, 0, 1, 0]:
+            # All or nothing, and all only when nothing came between it and the return.
+            assert taken == [1, 1, 2, 1]
+        return sum(taken) > 1
+
+    arena.strike_everywhere(prepare, judge, at_least=200, modules=ENGINE)
+
+
+def test_removing_and_cleaning(arena, neighbour):
+    for action in (semlock.remove, semlock.clean):
+
+        def prepare(action=action):
+            Path(arena.path).write_bytes(arena.dead_record)
+            return (lambda: action(arena.path),)
+
+        def judge(struck):
+            assert struck or not os.path.exists(arena.path)
+            assert neighbour.run(f"can_take({arena.path!r})")
+            return False
+
+        arena.strike_everywhere(prepare, judge, at_least=200)
+
+
+# ---------------------------------------------------------------- real signals
+
+# The storms run in a process of their own: pytest's time limit uses the same timer.
+_STORM = """
+import os, random, signal, sys, threading, time
+import semlock
+
+sys.path.insert(0, {tests!r})
+import support
+
+class Bolt(BaseException):
+    pass
+
+def strike(number, frame):
+    raise Bolt
+
+path = {path!r}
+directory = os.path.dirname(path)
+dice = random.Random({seed})
+lock = semlock.Lock(path, durability="none", reentrant={reentrant})
+counts = dict(struck=0, held=0, free=0)
+
+def cycle():
+    with lock:
+        if {reentrant}:
+            with lock.acquire():
+                lock.check()
+        lock.refresh()
+
+def judge():
+    assert lock.held == os.path.exists(path), (lock.held, os.listdir(directory))
+    counts["held" if lock.held else "free"] += 1
+    for _ in range(3):
+        if lock.held:
+            lock.check()
+            lock.release()
+    assert not lock.held
+    assert not os.path.exists(path)
+"""
+
+_ALARMS = """
+signal.signal(signal.SIGALRM, strike)
+for _ in range({rounds}):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, dice.uniform(2e-5, 4e-4))
+        while True:
+            cycle()
+    except Bolt:
+        counts["struck"] += 1
+    judge()
+"""
+
+# The interrupts come from another thread, as they come from a terminal: at any instant, and
+# only when the last one has been dealt with.
+_INTERRUPTS = """
+signal.signal(signal.SIGINT, strike)
+ready, over = threading.Event(), False
+
+def send():
+    while ready.wait() and not over:
+        ready.clear()
+        end = time.perf_counter() + dice.uniform(0, 4e-4)
+        while time.perf_counter() < end:
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+sender = threading.Thread(target=send)
+sender.start()
+for _ in range({rounds}):
+    try:
+        ready.set()
+        while True:
+            cycle()
+    except Bolt:
+        counts["struck"] += 1
+    judge()
+over = True
+ready.set()
+sender.join()
+"""
+
+_END = """
+semlock.clean(directory)
+counts, support.files_open_in(directory) + os.listdir(directory)
+"""
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("way", [_ALARMS, _INTERRUPTS], ids=["alarms", "interrupts"])
+def test_a_storm_of_signals_leaves_the_lock_held_or_free_and_nothing_else(
+    tmp_path, way, reentrant
+):
+    rounds = 1500
+    values = {
+        "tests": str(Path(__file__).resolve().parent.parent),
+        "path": str(tmp_path / "the.lock"),
+        "seed": 1,
+        "reentrant": reentrant,
+        "rounds": rounds,
+    }
+    with Child() as child:
+        child.run(_STORM.format(**values))
+        child.run(way.format(**values))
+        counts, left = child.run(_END.format(**values))
+    assert counts["struck"] == rounds
+    assert left == []
+
+
+def test_a_signal_ends_a_wait_at_once_and_leaves_nothing(tmp_path):
+    path = str(tmp_path / "the.lock")
+    with semlock.Lock(path), Child() as child:
+        child.run(f"""
+import signal
+class Bolt(BaseException):
+    pass
+def strike(number, frame):
+    raise Bolt
+signal.signal(signal.SIGALRM, strike)
+signal.signal(signal.SIGINT, strike)
+lock = semlock.Lock({path!r})
+def wait(number, timer):
+    if timer:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+    try:
+        lock.acquire()
+    except Bolt:
+        return lock.held
+""")
+        assert child.run("wait(signal.SIGALRM, True)") is False
+        child.send("wait(signal.SIGINT, False)")
+        while not child.answered(0.01):
+            # It may not yet be waiting; then it is struck where it is, and says the same.
+            child.process.send_signal(2)
+            if child.answered(0.5):
+                break
+        assert child.receive() is False
+        assert os.listdir(tmp_path) == ["the.lock"]
+        assert child.run("lock.try_acquire()") is False
+
+
+def test_a_handler_that_returns_does_not_end_a_wait(tmp_path):
+    path = str(tmp_path / "the.lock")
+    with Child() as child:
+        with semlock.Lock(path):
+            child.run(f"""
+import signal
+ticks = []
+signal.signal(signal.SIGALRM, lambda *_: ticks.append(1))
+lock = semlock.Lock({path!r})
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+""")
+            child.send(
+                "lock.acquire(timeout=60); signal.setitimer(signal.ITIMER_REAL, 0); len(ticks)"
+            )
+            assert not child.answered(0.1)
+        assert child.receive() > 0
+        assert child.run("lock.held")

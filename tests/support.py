@@ -1,0 +1,332 @@
+"""Python processes on a leash, and records of who held what and when.
+
+``Child`` is a Python process that runs the code it is sent, piece by piece, and answers each
+piece with a value or an exception.  A test that waits for it waits for that answer: nothing
+here sleeps to be lucky, and every wait ends with a message or with ``TimeoutError``.
+
+``HoldRecord`` is where a process writes when it entered and left a lock, in a file of its
+own, and ``overlaps`` is the judge who reads all those files afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import semlock
+from semlock import _native
+from semlock._identity import this_process
+from semlock._records import encode_text
+
+# What may pass before an answer counts as missing.  Every single step takes milliseconds; a
+# machine that is busy with other tests takes longer, and nobody waits for this in vain.
+PATIENCE = 30.0
+
+_HEAD = struct.Struct("=I")
+
+# The child's side.  Its answers have a descriptor of their own, so that whatever the code
+# prints goes to the test's captured output and not into the conversation.
+_SERVER = """
+import ast, os, pickle, struct, sys, traceback
+
+names = {"__name__": "__child__"}
+head = struct.Struct("=I")
+
+def serve(commands, answers):
+    while True:
+        size = commands.read(4)
+        if len(size) < 4:
+            return
+        tree = ast.parse(commands.read(head.unpack(size)[0]).decode())
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        try:
+            exec(compile(tree, "<command>", "exec"), names)
+            value = None
+            if last is not None:
+                value = eval(compile(ast.Expression(last.value), "<command>", "eval"), names)
+            answer = pickle.dumps((True, value))
+        except BaseException as error:
+            try:
+                answer = pickle.dumps((False, (error, traceback.format_exc())))
+                pickle.loads(answer)
+            except Exception:
+                answer = pickle.dumps((False, (RuntimeError(repr(error)), traceback.format_exc())))
+            del error
+        answers.write(head.pack(len(answer)) + answer)
+        answers.flush()
+
+answers = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)
+serve(sys.stdin.buffer, answers)
+"""
+
+
+def wait_until(condition, what: str, timeout: float = PATIENCE) -> None:
+    """Wait for something that nobody announces, like a change of a process' state."""
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {timeout} s in vain until {what}")
+        time.sleep(0.001)
+
+
+def state_of(pid: int) -> str:
+    """Give the letter of a process' state in /proc; empty if there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return text[text.rindex(")") + 2]
+
+
+def children_of(pid: int) -> list[int]:
+    """List the children that the main thread of a process has."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [int(number) for number in text.split()]
+
+
+def files_open_in(directory: str, pid: int | str = "self") -> list[str]:
+    """List what a process has open in a directory, unlinked files too."""
+    found = []
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/{pid}/fd/{number}")
+            if target.startswith(directory + "/"):
+                found.append(f"{number} -> {target}")
+    return found
+
+
+class Child:
+    """A Python process that does what it is told, one piece of code after the other.
+
+    ``wrapper`` is a command that runs the interpreter: ``("unshare", "--pid", "--fork")``.
+    ``setup`` is the first piece of code.
+    """
+
+    def __init__(self, setup: str = "import os, semlock", *, wrapper=(), env=None, options=()):
+        self.process = subprocess.Popen(
+            [*wrapper, sys.executable, *options, "-c", _SERVER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
+        )
+        try:
+            # Two numbers: the child's own, which another PID namespace may have given, and
+            # the one by which it can be signalled from here.
+            self.pid = self.run("import os; os.getpid()")
+            self.outer_pid = self.process.pid
+            while wrapper and (below := children_of(self.outer_pid)):
+                self.outer_pid = below[0]
+            self.run(setup)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, code: str, timeout: float = PATIENCE):
+        """Have code executed, and give the value of its last line if that is an expression."""
+        self.send(code)
+        return self.receive(timeout)
+
+    def send(self, code: str) -> None:
+        """Have code executed without waiting for it."""
+        data = code.encode()
+        self.process.stdin.write(_HEAD.pack(len(data)) + data)
+        self.process.stdin.flush()
+
+    def receive(self, timeout: float = PATIENCE):
+        """Wait for the answer to the piece of code that was sent first."""
+        end = time.monotonic() + timeout
+        (size,) = _HEAD.unpack(self._read(_HEAD.size, end))
+        done, value = pickle.loads(self._read(size, end))
+        if done:
+            return value
+        error, text = value
+        if hasattr(error, "add_note"):
+            error.add_note(f"in the child:\n{text}")
+        raise error
+
+    def answered(self, timeout: float) -> bool:
+        """Tell whether an answer has begun to come."""
+        return bool(select.select([self.process.stdout], [], [], timeout)[0])
+
+    def _read(self, size: int, end: float) -> bytes:
+        data = b""
+        handle = self.process.stdout.fileno()
+        while len(data) < size:
+            if not select.select([handle], [], [], max(0.0, end - time.monotonic()))[0]:
+                raise TimeoutError("the child does not answer")
+            more = os.read(handle, size - len(data))
+            if not more:
+                raise EOFError("the child has ended")
+            data += more
+        return data
+
+    def stop(self) -> None:
+        """Stop it with SIGSTOP, and see that it has stopped."""
+        os.kill(self.outer_pid, signal.SIGSTOP)
+        wait_until(lambda: state_of(self.outer_pid) == "T", "the child has stopped")
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.kill(self.outer_pid, signal.SIGCONT)
+
+    def kill(self, *, reap: bool = True) -> None:
+        """Kill it with SIGKILL, and see that it is dead; it stays a zombie if not reaped."""
+        os.kill(self.outer_pid, signal.SIGKILL)
+        if reap:
+            self.process.wait(PATIENCE)
+        else:
+            wait_until(lambda: state_of(self.outer_pid) in ("Z", ""), "the child is dead")
+
+    def finish(self) -> int:
+        """Let it end as programs do, and give its exit code."""
+        self.process.stdin.close()
+        return self.process.wait(PATIENCE)
+
+    def close(self) -> None:
+        """Make an end of it, whatever state it is in."""
+        if self.process.poll() is None:
+            for pid in {getattr(self, "outer_pid", self.process.pid), self.process.pid}:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def in_a_fork(function, timeout: float = PATIENCE):
+    """Run a function in a forked child that leaves by ``os._exit``, and give its value."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            try:
+                answer = (True, function())
+            except BaseException as error:
+                answer = (False, repr(error))
+            os.write(writer, pickle.dumps(answer))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    data = b""
+    end = time.monotonic() + timeout
+    try:
+        while select.select([reader], [], [], max(0.0, end - time.monotonic()))[0]:
+            more = os.read(reader, 65536)
+            if not more:
+                break
+            data += more
+        else:
+            raise TimeoutError("the forked child does not answer")
+    finally:
+        os.close(reader)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    done, value = pickle.loads(data)
+    assert done, value
+    return value
+
+
+class InPlaceLock(semlock.Lock):
+    """A lock that is created at its path, as where there are no hard links."""
+
+    __slots__ = ()
+
+    def _compose(self, owner):
+        return encode_text(
+            owner or this_process(),
+            self.tag,
+            mode=self._mode,
+            durability=_native.DURABILITY[self._durability],
+            in_place=True,
+            detached=owner is not None,
+        )
+
+
+# One event: its kind, which lock, when, and the number of the hold in its process.  The size
+# divides a page, so no write is cut in two by a kill that comes in the middle of it.
+_EVENT = struct.Struct("<c7xQQQ")
+_ENTER, _LEAVE = b"E", b"L"
+
+
+class HoldRecord:
+    """The holds of one process, each event in the file before the process goes on."""
+
+    def __init__(self, file: str) -> None:
+        self._handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+        self._count = 0
+
+    def enter(self, which: int) -> int:
+        """Write that a lock is held from now on; called after it was acquired."""
+        self._count += 1
+        event = _EVENT.pack(_ENTER, which, time.monotonic_ns(), self._count)
+        os.write(self._handle, event)
+        return self._count
+
+    def leave(self, which: int) -> None:
+        """Write that a lock was held until now; called before it is released."""
+        os.write(self._handle, _EVENT.pack(_LEAVE, which, time.monotonic_ns(), self._count))
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+
+def read_holds(file: str, killed_at: int | None) -> list[tuple[int, int, int]]:
+    """Read one process' holds as (lock, from, until).
+
+    A hold that is open at the end is one in which the process was killed.  It certainly held
+    until the instant before the kill was sent, which is ``killed_at``; what came after that
+    instant is nothing that could be held against its successor.
+    """
+    holds = []
+    data = Path(file).read_bytes()
+    entered = None
+    for kind, which, at, _ in _EVENT.iter_unpack(
+        data[: len(data) // _EVENT.size * _EVENT.size]
+    ):
+        if kind == _ENTER:
+            assert entered is None, f"{file}: entered twice without leaving"
+            entered = (which, at)
+        else:
+            assert entered is not None, f"{file}: left without entering"
+            assert entered[0] == which, f"{file}: left another lock than was entered"
+            holds.append((which, entered[1], at))
+            entered = None
+    if entered is not None:
+        assert killed_at is not None, f"{file}: ended in a hold without having been killed"
+        holds.append((entered[0], entered[1], max(entered[1], killed_at)))
+    return holds
+
+
+def overlaps(holds: list[tuple[int, int, int]]) -> list[str]:
+    """Describe every pair of neighbouring holds of one lock that were held at one time."""
+    found = []
+    last: dict[int, tuple[int, int]] = {}
+    for which, begin, end in sorted(holds, key=lambda hold: (hold[0], hold[1])):
+        if which in last and begin < last[which][1]:
+            found.append(
+                f"lock {which} was entered {(last[which][1] - begin) / 1000:.1f} µs "
+                "before its last holder left"
+            )
+        last[which] = (begin, max(end, last.get(which, (0, 0))[1]))
+    return found
