@@ -1,0 +1,224 @@
+"""The words of the sidecar lock: its options, its errors, and what its callbacks are told."""
+
+from __future__ import annotations
+
+from time import time
+
+from semlock import _explain, policy
+from semlock._errors import LockHeldError, LockTimeoutError
+from semlock._identity import ALIVE
+from semlock.retry import Growing
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Literal, NoReturn, TypeAlias
+
+    from semlock._identity import Verdict
+    from semlock._sidecar_lock import SidecarLock
+    from semlock._status import LockStatus
+
+    StaleRecovery: TypeAlias = Literal["fail-closed", "remove-if-unchanged"]
+
+STALE = 30.0
+FAIL_CLOSED: StaleRecovery = "fail-closed"
+REMOVE_IF_UNCHANGED: StaleRecovery = "remove-if-unchanged"
+
+# Node's own timers make at least this of a pause of nothing.
+_SHORTEST_PAUSE = 0.001
+
+
+class FileLockTimeoutError(LockTimeoutError):
+    """The time or the retries were used up; its ``code`` is ``"file_lock_timeout"``."""
+
+    code = "file_lock_timeout"
+    lock_path: str | None = None
+    normalized_target_path: str | None = None
+
+
+class FileLockStaleError(LockHeldError):
+    """The lock is stale, and was not to be removed; its ``code`` is ``"file_lock_stale"``."""
+
+    code = "file_lock_stale"
+    lock_path: str | None = None
+    normalized_target_path: str | None = None
+
+
+def timeout_error(lock: SidecarLock, waited: float) -> FileLockTimeoutError:
+    """Say who held the lock for all of the time that was given."""
+    told = _explain.timeout_error(lock, waited)
+    error = FileLockTimeoutError(str(told), path=lock.path, status=told.status)
+    error.lock_path = lock.path
+    error.normalized_target_path = lock.normalized_target_path
+    return error
+
+
+def stale_error(lock: SidecarLock, found: LockStatus) -> FileLockStaleError:
+    """Say why the lock is stale, and why it was left alone."""
+    why = found.reason or "should_reclaim says so"
+    if lock._stale_recovery == FAIL_CLOSED:
+        left = f"stale_recovery is {FAIL_CLOSED!r}"
+    elif found.verdict == ALIVE:
+        left = "its holder lives"
+    elif found._look is not None and found._look.error:
+        left = "it can't be read whole"
+    else:
+        left = "should_remove_stale_lock did not allow to remove it"
+    error = FileLockStaleError(
+        f"{lock.path} is stale: {why}. It is held by {found.holder}, and is left alone because "
+        f"{left}. Make sure that its holder can't still be writing, and remove it with "
+        "semlock.remove(path, force=True)",
+        path=lock.path,
+        status=found,
+    )
+    error.lock_path = lock.path
+    error.normalized_target_path = lock.normalized_target_path
+    return error
+
+
+class RetryOptions:
+    """How often and how fast to try again.  All times are in seconds.
+
+    ``retries``      tries after the first one; ``None`` for no end, 0 for one try
+    ``factor``       how much longer each pause is than the one before
+    ``min_timeout``  the first pause
+    ``max_timeout``  the longest pause
+    ``randomize``    make each pause up to twice as long, by chance
+
+    It is a retry schedule, so every lock takes it as ``retry=``.
+    """
+
+    __slots__ = ("factor", "max_timeout", "min_timeout", "randomize", "retries")
+
+    def __init__(
+        self,
+        retries: int | None = None,
+        factor: float = 2.0,
+        min_timeout: float = 0.05,
+        max_timeout: float = 1.0,
+        randomize: bool = False,
+    ) -> None:
+        if retries is not None and (not isinstance(retries, int) or retries < 0):
+            raise ValueError(f"retries is None or a number from 0 on, not {retries!r}")
+        if not factor >= 0:
+            raise ValueError(f"factor is a number from 0 on, not {factor!r}")
+        if not 0 <= min_timeout <= max_timeout:
+            raise ValueError(
+                "pauses begin with min_timeout, from 0 on, and end with max_timeout, not "
+                f"{min_timeout!r} … {max_timeout!r}"
+            )
+        self.retries = retries
+        self.factor = factor
+        self.min_timeout = min_timeout
+        self.max_timeout = max_timeout
+        self.randomize = randomize
+
+    def __call__(self) -> Iterator[float]:
+        """Give the pauses of one wait."""
+        return Growing(
+            max(self.min_timeout, _SHORTEST_PAUSE),
+            factor=max(self.factor, 1.0),
+            longest=max(self.max_timeout, _SHORTEST_PAUSE),
+            retries=self.retries,
+            randomize=self.randomize,
+        )()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RetryOptions) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        return (
+            f"RetryOptions(retries={self.retries!r}, factor={self.factor!r}, "
+            f"min_timeout={self.min_timeout!r}, max_timeout={self.max_timeout!r}, "
+            f"randomize={self.randomize!r})"
+        )
+
+
+DEFAULT_RETRY = RetryOptions()
+
+
+class Stale(policy.Policy):
+    """The age rule: older than so many seconds by ``createdAt``, or else by the file's time.
+
+    A lock whose holder is known to live is not stale, however old it is.
+    """
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float | None) -> None:
+        if seconds is not None and not seconds >= 0:
+            raise ValueError(f"stale is None or a number of seconds from 0 on, not {seconds!r}")
+        self.seconds = seconds
+
+    def __call__(self, status: LockStatus) -> str | None:
+        """Say how old it is, if that is too old."""
+        since = None if status.info is None else status.info.timestamp
+        if since is None:
+            since = status.written_at
+        if self.seconds is None or since is None or status.verdict == ALIVE:
+            return None
+        age = time() - since
+        if age <= self.seconds:
+            return None
+        return f"it is {age:.1f} s old, more than {self.seconds:g} s"
+
+
+class _Told:
+    """What a callback is told: it can be read and not be changed."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __init__(self, **facts: Any) -> None:
+        for name, fact in facts.items():
+            object.__setattr__(self, name, fact)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} can't be changed")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} can't be changed")
+
+    def __repr__(self) -> str:
+        told = (f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({', '.join(told)})"
+
+
+class ReclaimQuestion(_Told):
+    """What ``should_reclaim`` is asked: whether the lock that was found is stale.
+
+    ``payload``               the record, or ``None`` if it is no JSON object
+    ``stale``                 the option of this name, in seconds
+    ``now``                   seconds since 1970
+    ``held_by_this_process``  whether the same manager holds it
+    ``verdict``               ``"alive"`` if the kernel vouches for the holder, else ``"unknown"``
+    """
+
+    __slots__ = (
+        "lock_path", "normalized_target_path", "payload", "stale", "now",
+        "held_by_this_process", "verdict",
+    )  # fmt: skip
+
+    lock_path: str
+    normalized_target_path: str
+    payload: dict[str, Any] | None
+    stale: float | None
+    now: float
+    held_by_this_process: bool
+    verdict: Verdict
+
+
+class StaleSnapshot(_Told):
+    """What ``should_remove_stale_lock`` is asked: whether exactly this lock may be removed.
+
+    ``raw`` is the file's text, ``payload`` the object in it or ``None``.
+    """
+
+    __slots__ = ("lock_path", "normalized_target_path", "raw", "payload")
+
+    lock_path: str
+    normalized_target_path: str
+    raw: str
+    payload: dict[str, Any] | None

@@ -1,0 +1,209 @@
+"""sidecar: the lock in a JSON file beside its target, as ``@openclaw/fs-safe`` has it.
+
+::
+
+    from semlock import sidecar
+
+    with sidecar.acquire_file_lock("state.json", timeout=5):
+        ...
+
+A stale lock, one that is older than ``stale`` seconds and whose holder is not known to live,
+is an error and stays (``"fail-closed"``), unless the caller says otherwise and vouches for it
+(``"remove-if-unchanged"``).  Locks that fs-safe 0.3 and 0.21 write are read, and ours by them.
+
+Each call has an async form, which waits in the event loop and takes coroutine functions as
+callbacks.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from semlock import _dialects
+from semlock._sidecar_held import FileLockHandle, HeldEntry, state_of
+from semlock._sidecar_lock import SidecarLock
+from semlock._sidecar_manager import (
+    Acquisition,
+    FileLockManager,
+    refuse_coroutines,
+    with_async,
+)
+from semlock._sidecar_record import decode, default_payload
+from semlock._sidecar_target import SUFFIX, normalize
+from semlock._sidecar_terms import (
+    DEFAULT_RETRY,
+    FAIL_CLOSED,
+    STALE,
+    FileLockStaleError,
+    FileLockTimeoutError,
+    ReclaimQuestion,
+    RetryOptions,
+    Stale,
+    StaleSnapshot,
+)
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any, TypeVar
+
+    from typing_extensions import Unpack
+
+    from semlock._engine import Durability
+    from semlock._policy import Policy
+    from semlock._sidecar_held import State
+    from semlock._sidecar_lock import Payload, ShouldReclaim, ShouldRemove
+    from semlock._sidecar_manager import FileLockOptions
+    from semlock._sidecar_terms import StaleRecovery
+    from semlock._status import LockStatus, StrPath
+    from semlock._waiting import Schedule
+
+    T = TypeVar("T")
+
+__all__ = [
+    "STALE",
+    "FileLockHandle",
+    "FileLockManager",
+    "FileLockStaleError",
+    "FileLockTimeoutError",
+    "HeldEntry",
+    "ReclaimQuestion",
+    "RetryOptions",
+    "SidecarLock",
+    "StaleSnapshot",
+    "acquire_file_lock",
+    "acquire_file_lock_async",
+    "create_file_lock_manager",
+    "decode",
+    "default_payload",
+    "stale",
+    "status",
+    "with_file_lock",
+    "with_file_lock_async",
+]
+
+_frame = sys._getframe
+
+
+def create_file_lock_manager(key: str) -> FileLockManager:
+    """Give the manager of a key, for a program that wants to see and end the locks it holds."""
+    return FileLockManager(key)
+
+
+def _state_for(target: StrPath, manager_key: str | None) -> State:
+    if manager_key is None:
+        manager_key = f"semlock.file-lock:{normalize(target)}"
+    return state_of(manager_key)
+
+
+def acquire_file_lock(
+    target: StrPath,
+    *,
+    payload: Payload = default_payload,
+    manager_key: str | None = None,
+    lock_path: StrPath | None = None,
+    stale: float | None = STALE,
+    timeout: float | None = None,
+    retry: Schedule = DEFAULT_RETRY,
+    stale_recovery: StaleRecovery = FAIL_CLOSED,
+    allow_reentrant: bool = False,
+    should_reclaim: ShouldReclaim | None = None,
+    should_remove_stale_lock: ShouldRemove | None = None,
+    metadata: dict[str, Any] | None = None,
+    mode: int = 0o644,
+    durability: Durability = "full",
+) -> FileLockHandle:
+    """Lock a target by the file ``<target>.lock``; all times are in seconds.
+
+    ``payload``                   gives the JSON object of the record, anew for each try
+    ``manager_key``               whose table the lock is entered in; by default the target's
+    ``lock_path``                 another place for the lock file
+    ``stale``                     the age after which a lock is stale; ``None``: never
+    ``timeout``                   how long to wait: ``None`` for ever, 0 for one try
+    ``retry``                     the number of tries and the pauses between them
+    ``stale_recovery``            ``"fail-closed"``: a stale lock is an error;
+                                  ``"remove-if-unchanged"``: it is removed if the caller agrees
+    ``allow_reentrant``           join a lock that the same manager holds already
+    ``should_reclaim``            asked with a ``ReclaimQuestion`` instead of the age rule
+    ``should_remove_stale_lock``  asked with a ``StaleSnapshot``; without it none is removed
+    ``metadata``                  shown by ``held_entries``
+    ``mode``, ``durability``      as for ``semlock.Lock``
+
+    Raises ``FileLockTimeoutError`` or ``FileLockStaleError``.
+    """
+    return Acquisition(
+        _state_for(target, manager_key),
+        target,
+        _frame(1),
+        payload=payload,
+        lock_path=lock_path,
+        stale=stale,
+        timeout=timeout,
+        retry=retry,
+        stale_recovery=stale_recovery,
+        allow_reentrant=allow_reentrant,
+        should_reclaim=should_reclaim,
+        should_remove_stale_lock=should_remove_stale_lock,
+        metadata=metadata,
+        mode=mode,
+        durability=durability,
+    ).run()
+
+
+async def acquire_file_lock_async(
+    target: StrPath,
+    *,
+    manager_key: str | None = None,
+    **options: Unpack[FileLockOptions],
+) -> FileLockHandle:
+    """Lock a target as ``acquire_file_lock`` does, and wait in the event loop.
+
+    The callbacks may be coroutine functions.  When the task is cancelled nothing is held.
+    """
+    state = _state_for(target, manager_key)
+    return await Acquisition(state, target, _frame(1), **options).run_async()
+
+
+def with_file_lock(
+    target: StrPath,
+    function: Callable[[], T],
+    *,
+    manager_key: str | None = None,
+    **options: Unpack[FileLockOptions],
+) -> T:
+    """Call a function under the lock of a target, and give its result."""
+    refuse_coroutines(function)
+    with Acquisition(_state_for(target, manager_key), target, _frame(1), **options).run():
+        return function()
+
+
+async def with_file_lock_async(
+    target: StrPath,
+    function: Callable[[], Awaitable[T] | T],
+    *,
+    manager_key: str | None = None,
+    **options: Unpack[FileLockOptions],
+) -> T:
+    """Call a function or coroutine function under the lock of a target."""
+    state = _state_for(target, manager_key)
+    return await with_async(Acquisition(state, target, _frame(1), **options), function)
+
+
+def stale(seconds: float | None = STALE) -> Policy:
+    """Give the age rule as a policy: older than so many seconds, and not known to live."""
+    return Stale(seconds)
+
+
+def status(
+    target: StrPath, *, lock_path: StrPath | None = None, stale: float | None = STALE
+) -> LockStatus:
+    """Say who holds the lock of a target, and whether it is stale by age."""
+    path = normalize(target) + SUFFIX if lock_path is None else lock_path
+    return _dialects.status(path, decode, Stale(stale))
+
+
+# Names as users write them, in tracebacks and in pickles.
+for _name in __all__:
+    if isinstance(globals()[_name], type):
+        globals()[_name].__module__ = __name__
+del _name

@@ -1,0 +1,1043 @@
+"""The sidecar lock's rules, one by one, where everything happens in this process."""
+
+import json
+import os
+import pickle
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import semlock
+from semlock import policy, retry, sidecar
+from semlock._json_records import iso_time
+from semlock.sidecar import RetryOptions, SidecarLock, acquire_file_lock
+from support import Child, in_a_fork, wait_until
+
+ONCE = RetryOptions(retries=0)
+TOKEN = "\t" * 8 + " \t" * 64
+
+
+@pytest.fixture
+def target(tmp_path):
+    return str(tmp_path / "state.json")
+
+
+@pytest.fixture
+def lock_file(target):
+    return Path(target + ".lock")
+
+
+def put(lock_file, payload, age=0.0, token=""):
+    """Leave a lock of somebody else, whose file was written so many seconds ago."""
+    text = payload if isinstance(payload, str) else json.dumps(payload, indent=2) + "\n" + token
+    lock_file.write_text(text)
+    os.utime(lock_file, (time.time() - age,) * 2)
+
+
+def created(age):
+    return {"pid": 1, "createdAt": iso_time(time.time() - age)}
+
+
+class Calls(list):
+    """A callback that gives one answer and remembers what it was told."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def __call__(self, told):
+        self.append(told)
+        return self.answer
+
+
+class TestTheFile:
+    def test_is_beside_the_target_and_ends_in_lock(self, target, names):
+        with acquire_file_lock(target) as handle:
+            assert names() == ["state.json.lock"]
+            assert handle.lock_path == target + ".lock"
+            assert handle.normalized_target_path == target
+        assert names() == []
+
+    def test_is_in_the_directory_that_links_lead_to(self, tmp_path):
+        (tmp_path / "real").mkdir()
+        (tmp_path / "link").symlink_to("real")
+        with acquire_file_lock(tmp_path / "link" / "x") as handle:
+            assert handle.lock_path == str(tmp_path / "real" / "x.lock")
+            with pytest.raises(sidecar.FileLockTimeoutError):
+                acquire_file_lock(tmp_path / "real" / "x", timeout=0)
+
+    def test_of_a_link_is_beside_the_link(self, tmp_path):
+        (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file")
+        with acquire_file_lock(tmp_path / "link") as handle:
+            assert handle.lock_path == str(tmp_path / "link.lock")
+
+    def test_of_a_directory_is_beside_it(self, tmp_path):
+        (tmp_path / "d").mkdir()
+        with acquire_file_lock(f"{tmp_path}/d/") as handle:
+            assert handle.lock_path == str(tmp_path / "d.lock")
+
+    def test_of_a_relative_target_is_in_the_current_directory(self, tmp_path):
+        with acquire_file_lock("sub/../x") as handle:
+            assert handle.lock_path == str(tmp_path / "x.lock")
+
+    def test_can_be_elsewhere(self, target, tmp_path):
+        with acquire_file_lock(target, lock_path=tmp_path / "other") as handle:
+            assert handle.lock_path == str(tmp_path / "other")
+            assert handle.normalized_target_path == target
+            assert sidecar.status(target, lock_path=tmp_path / "other").state == "held"
+            assert sidecar.status(target).state == "free"
+
+    def test_is_readable_for_all_unless_asked_otherwise(self, target, lock_file):
+        with acquire_file_lock(target):
+            assert lock_file.stat().st_mode & 0o777 == 0o644
+        with acquire_file_lock(target, mode=0o600):
+            assert lock_file.stat().st_mode & 0o777 == 0o600
+
+    def test_gets_the_targets_directory_made(self, tmp_path):
+        with acquire_file_lock(tmp_path / "a" / "b" / "x", lock_path=tmp_path / "l"):
+            assert (tmp_path / "a" / "b").is_dir()
+        with acquire_file_lock(tmp_path / "c" / "d" / "x"):
+            assert (tmp_path / "c" / "d" / "x.lock").is_file()
+
+    def test_cannot_be_below_a_file(self, target):
+        Path(target).touch()
+        with pytest.raises(semlock.LockPathError, match="no directory"):
+            acquire_file_lock(target + "/x")
+
+    @pytest.mark.parametrize("bad", ["", "a\0b"])
+    def test_of_an_impossible_target_is_refused(self, bad):
+        for call in (acquire_file_lock, SidecarLock, sidecar.status):
+            with pytest.raises(semlock.LockPathError):
+                call(bad)
+
+
+class TestThePayload:
+    def test_says_by_default_who_holds_and_since_when(self, target, lock_file):
+        with acquire_file_lock(target):
+            payload = json.loads(lock_file.read_text())
+        assert list(payload) == ["pid", "host", "createdAt"]
+        assert payload["pid"] == os.getpid()
+        assert payload["host"] == os.uname().nodename
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", payload["createdAt"])
+
+    def test_is_the_callers(self, target, lock_file):
+        with acquire_file_lock(target, payload=lambda: {"what": "compact", "n": 1.0}):
+            assert lock_file.read_text().startswith('{\n  "what": "compact",\n  "n": 1\n}\n\t')
+
+    def test_is_called_anew_for_each_try(self, target, lock_file):
+        put(lock_file, created(0))
+        calls = []
+        options = RetryOptions(retries=3, min_timeout=0.001, max_timeout=0.001)
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, payload=lambda: {"n": calls.append(1)}, retry=options)
+        assert len(calls) == 4
+        lock_file.unlink()
+        with acquire_file_lock(target, payload=lambda: {"n": len(calls)}) as handle:
+            assert handle.lock.info.payload == {"n": 4}
+
+    def test_that_fails_leaves_nothing(self, target, names):
+        with pytest.raises(ZeroDivisionError):
+            acquire_file_lock(target, payload=lambda: 1 / 0)
+        assert names() == []
+        acquire_file_lock(target).release()
+
+    def test_must_be_a_function(self, target):
+        for bad in ({"pid": 1}, None):
+            with pytest.raises(TypeError, match="payload is a function"):
+                acquire_file_lock(target, payload=bad)
+
+    def test_of_a_coroutine_function_needs_the_async_form(self, target, names):
+        async def payload():
+            return {}
+
+        with pytest.raises(TypeError, match="_async"):
+            acquire_file_lock(target, payload=payload)
+        assert names() == []
+
+
+class TestWaiting:
+    def test_ends_when_the_holder_lets_go(self, target):
+        handle = acquire_file_lock(target)
+        timer = threading.Timer(0.1, handle.release)
+        timer.start()
+        with acquire_file_lock(target, timeout=30):
+            timer.join()
+
+    def test_ends_when_the_time_is_over(self, target):
+        with acquire_file_lock(target) as handle:
+            start = time.monotonic()
+            with pytest.raises(sidecar.FileLockTimeoutError) as caught:
+                acquire_file_lock(target, timeout=0.15)
+            assert 0.15 <= time.monotonic() - start < 5
+        error = caught.value
+        assert error.code == "file_lock_timeout"
+        assert error.lock_path == error.path == handle.lock_path
+        assert error.normalized_target_path == target
+        assert isinstance(error, semlock.LockTimeoutError)
+        assert isinstance(error, TimeoutError)
+        assert error.status.info.pid == os.getpid()
+
+    def test_with_no_retries_is_one_try(self, target, monkeypatch):
+        monkeypatch.setattr("time.sleep", lambda _: pytest.fail("there is nothing to wait for"))
+        with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, retry=ONCE)
+
+    def test_with_a_timeout_of_nothing_is_one_try(self, target, monkeypatch):
+        monkeypatch.setattr("time.sleep", lambda _: pytest.fail("there is nothing to wait for"))
+        with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, timeout=0)
+
+    def test_ends_when_the_retries_are_used_up(self, target, monkeypatch):
+        pauses = []
+        monkeypatch.setattr("time.sleep", pauses.append)
+        with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, retry=RetryOptions(retries=7))
+        assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+    def test_takes_any_schedule(self, target, monkeypatch):
+        pauses = []
+        monkeypatch.setattr("time.sleep", pauses.append)
+        with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, retry=retry.Every(0.25, retries=2))
+        assert pauses == [0.25, 0.25]
+
+    def test_without_an_end_for_oneself_is_a_deadlock(self, target):
+        with acquire_file_lock(target):
+            with pytest.raises(semlock.LockDeadlockError, match="would wait for itself"):
+                acquire_file_lock(target)
+            with pytest.raises(sidecar.FileLockTimeoutError):
+                acquire_file_lock(target, timeout=0.01)
+
+    def test_is_for_a_lock_path_error_where_a_directory_stands(self, target, lock_file):
+        lock_file.mkdir()
+        with pytest.raises(semlock.LockPathError, match="left alone"):
+            acquire_file_lock(target)
+        assert lock_file.is_dir()
+
+
+class TestRetryOptions:
+    def test_have_the_defaults_of_the_specification(self):
+        options = RetryOptions()
+        assert options == RetryOptions(None, 2.0, 0.05, 1.0, False)
+        assert options.retries is None
+
+    def test_give_pauses_that_grow_to_the_longest(self):
+        options = RetryOptions(retries=5, factor=3, min_timeout=0.1, max_timeout=1.0)
+        assert list(options()) == pytest.approx([0.1, 0.3, 0.9, 1.0, 1.0])
+
+    @pytest.mark.parametrize("factor", [0, 0.5, 1])
+    def test_never_give_less_than_the_shortest(self, factor):
+        assert list(RetryOptions(3, factor, 0.1)()) == [0.1, 0.1, 0.1]
+
+    def test_make_a_millisecond_of_a_pause_of_nothing_as_node_does(self):
+        assert list(RetryOptions(2, min_timeout=0, max_timeout=0)()) == [0.001, 0.001]
+
+    def test_make_pauses_up_to_twice_as_long_by_chance(self):
+        options = RetryOptions(400, 1, 0.1, 1.0, randomize=True)
+        pauses = list(options())
+        assert 0.1 <= min(pauses) < 0.12 < 0.18 < max(pauses) < 0.2
+        assert max(RetryOptions(50, 1, 1.0, 1.0, randomize=True)()) == 1.0
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            {"retries": -1}, {"retries": 1.5}, {"factor": -1}, {"factor": float("nan")},
+            {"min_timeout": -1}, {"min_timeout": 2, "max_timeout": 1}, {"max_timeout": -1},
+        ],
+    )  # fmt: skip
+    def test_refuse_what_makes_no_sense(self, bad):
+        with pytest.raises(ValueError):
+            RetryOptions(**bad)
+
+    def test_are_a_schedule_for_every_lock(self, path):
+        Path(path).write_text("pid=1\ntimestamp=1\n")
+        with pytest.raises(semlock.LockTimeoutError):
+            semlock.Lock(path, retry=RetryOptions(1, min_timeout=0.001)).acquire()
+
+    def test_show_what_they_are(self):
+        assert repr(RetryOptions(3)) == (
+            "RetryOptions(retries=3, factor=2.0, min_timeout=0.05, max_timeout=1.0, "
+            "randomize=False)"
+        )
+        assert hash(RetryOptions(3)) == hash(RetryOptions(retries=3))
+
+
+class TestStaleness:
+    def test_is_an_age_by_created_at_beyond_the_limit(self, target, lock_file):
+        put(lock_file, created(31))
+        with pytest.raises(sidecar.FileLockStaleError, match="fail-closed") as caught:
+            acquire_file_lock(target)
+        error = caught.value
+        assert error.code == "file_lock_stale"
+        assert error.lock_path == error.path == str(lock_file)
+        assert error.normalized_target_path == target
+        assert isinstance(error, semlock.LockHeldError)
+        assert not isinstance(error, TimeoutError)
+        assert lock_file.exists()
+
+    def test_needs_more_than_the_limit(self, target, lock_file):
+        put(lock_file, created(29))
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, retry=ONCE)
+
+    def test_has_a_limit_of_the_callers(self, target, lock_file):
+        put(lock_file, created(3))
+        for limit, error in (
+            (2, sidecar.FileLockStaleError), (0, sidecar.FileLockStaleError),
+            (60, sidecar.FileLockTimeoutError), (None, sidecar.FileLockTimeoutError),
+            (float("inf"), sidecar.FileLockTimeoutError),
+        ):  # fmt: skip
+            with pytest.raises(error):
+                acquire_file_lock(target, stale=limit, retry=ONCE)
+
+    def test_is_judged_by_created_at_even_if_the_file_is_older(self, target, lock_file):
+        put(lock_file, created(0), age=1000)
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, retry=ONCE)
+
+    @pytest.mark.parametrize("payload", ["", "{", "[]", {"pid": 1}, {"createdAt": "yesterday"}])
+    def test_without_created_at_is_judged_by_the_files_time(self, target, lock_file, payload):
+        put(lock_file, payload, age=29)
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, retry=ONCE)
+        put(lock_file, payload, age=31)
+        with pytest.raises(sidecar.FileLockStaleError):
+            acquire_file_lock(target, retry=ONCE)
+
+    def test_is_never_that_of_a_holder_whom_the_kernel_vouches_for(self, target, lock_file):
+        with acquire_file_lock(target, payload=lambda: created(10**6)):
+            os.utime(lock_file, (1, 1))
+            assert sidecar.status(target).verdict == "alive"
+            assert sidecar.status(target).state == "held"
+            with pytest.raises(sidecar.FileLockTimeoutError):
+                acquire_file_lock(target, retry=ONCE)
+
+    def test_is_that_of_a_semlock_process_that_was_killed(self, target, lock_file):
+        with Child("from semlock import sidecar") as child:
+            child.run(
+                f"h = sidecar.acquire_file_lock({target!r}, payload=lambda: {{'pid': 1}})"
+            )
+            with pytest.raises(sidecar.FileLockTimeoutError):
+                acquire_file_lock(target, retry=ONCE, stale=0.001)
+            child.kill()
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, retry=ONCE)
+        with pytest.raises(sidecar.FileLockStaleError):
+            acquire_file_lock(target, retry=ONCE, stale=0.001)
+        assert lock_file.exists()
+
+    def test_is_seen_by_status(self, target, lock_file):
+        put(lock_file, created(31))
+        assert sidecar.status(target).state == "stale"
+        assert sidecar.status(target, stale=60).state == "held"
+        put(lock_file, "", age=31)
+        assert sidecar.status(target).state == "stale"
+        assert sidecar.status(target, stale=None).state == "unreadable"
+
+    def test_makes_a_try_fail_without_an_error(self, target, lock_file):
+        put(lock_file, created(31))
+        assert SidecarLock(target).try_acquire() is False
+        assert SidecarLock(target).status().state == "stale"
+
+    @pytest.mark.parametrize("bad", [-1, float("nan")])
+    def test_has_no_negative_limit(self, target, bad):
+        with pytest.raises(ValueError, match="stale"):
+            acquire_file_lock(target, stale=bad)
+
+    def test_survives_pickling(self, target, lock_file):
+        put(lock_file, created(31))
+        with pytest.raises(sidecar.FileLockStaleError) as caught:
+            acquire_file_lock(target)
+        error = pickle.loads(pickle.dumps(caught.value))
+        assert type(error) is sidecar.FileLockStaleError
+        assert (error.code, error.lock_path) == ("file_lock_stale", str(lock_file))
+        assert error.normalized_target_path == target
+        assert error.status.info.pid == 1
+
+    def test_is_a_policy_for_other_locks(self, path):
+        Path(path).write_text(f"pid=1\ntimestamp={int(time.time()) - 100}\n")
+        assert not semlock.Lock(path).try_acquire()
+        assert not semlock.Lock(path, policy=sidecar.stale(200)).try_acquire()
+        with semlock.Lock(path, policy=sidecar.stale(50) | policy.Age(10**6)):
+            pass
+
+
+class TestShouldReclaim:
+    def test_is_told_everything_in_an_object_that_can_be_read_only(self, target, lock_file):
+        put(lock_file, created(3), token=TOKEN + "\n")
+        answer = Calls(False)
+        before = time.time()
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, retry=ONCE, stale=7, should_reclaim=answer)
+        (told,) = answer
+        assert told.lock_path == str(lock_file)
+        assert told.normalized_target_path == target
+        assert told.payload["pid"] == 1
+        assert told.stale == 7
+        assert before <= told.now <= time.time()
+        assert told.held_by_this_process is False
+        assert told.verdict == "unknown"
+        assert "stale=7" in repr(told)
+        with pytest.raises(AttributeError):
+            told.stale = 8
+        with pytest.raises(AttributeError):
+            del told.stale
+
+    def test_replaces_the_age_rule(self, target, lock_file):
+        put(lock_file, created(10**6), age=10**6)
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, retry=ONCE, should_reclaim=Calls(False))
+        put(lock_file, created(0))
+        with pytest.raises(sidecar.FileLockStaleError, match="should_reclaim says so"):
+            acquire_file_lock(target, should_reclaim=Calls(True))
+
+    def test_is_asked_at_each_try(self, target, lock_file):
+        put(lock_file, created(0))
+        answer = Calls(False)
+        options = RetryOptions(retries=3, min_timeout=0.001, max_timeout=0.001)
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, retry=options, should_reclaim=answer)
+        assert len(answer) == 4
+
+    def test_is_told_when_the_same_manager_holds_the_lock(self, target):
+        locks = sidecar.create_file_lock_manager("told")
+        answer = Calls(False)
+        with locks.acquire(target) as handle:
+            with pytest.raises(sidecar.FileLockTimeoutError):
+                locks.acquire(target, retry=ONCE, should_reclaim=answer)
+            with pytest.raises(sidecar.FileLockTimeoutError):
+                acquire_file_lock(target, retry=ONCE, should_reclaim=answer)
+            mine, others = answer
+            assert mine.held_by_this_process is True
+            assert mine.payload == handle.lock.info.payload
+            assert mine.verdict == "alive"
+            assert others.held_by_this_process is False
+
+    def test_gets_no_payload_of_what_is_no_object(self, target, lock_file):
+        put(lock_file, "[1]")
+        answer = Calls(False)
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, retry=ONCE, should_reclaim=answer)
+        assert answer[0].payload is None
+
+    def test_says_nothing_about_a_lock_that_changed_meanwhile(self, target, lock_file):
+        put(lock_file, created(0))
+
+        def reclaim(told):
+            lock_file.unlink()
+            return True
+
+        with acquire_file_lock(target, should_reclaim=reclaim) as handle:
+            assert handle.lock.held
+
+    def test_that_fails_is_the_callers_error(self, target, lock_file):
+        put(lock_file, created(0))
+        with pytest.raises(ZeroDivisionError):
+            acquire_file_lock(target, should_reclaim=lambda _: 1 / 0)
+        assert lock_file.exists()
+
+    def test_must_be_a_function(self, target):
+        with pytest.raises(TypeError, match="should_reclaim is a function"):
+            acquire_file_lock(target, should_reclaim=True)
+
+
+class TestRemoveIfUnchanged:
+    def acquire(self, target, remove, **options):
+        return acquire_file_lock(
+            target,
+            stale_recovery="remove-if-unchanged",
+            should_remove_stale_lock=remove,
+            retry=RetryOptions(retries=2, min_timeout=0.001),
+            **options,
+        )
+
+    def test_removes_a_stale_lock_when_the_caller_agrees(self, target, lock_file):
+        put(lock_file, created(31), token=TOKEN + "\n")
+        raw = lock_file.read_text()
+        answer = Calls(True)
+        with self.acquire(target, answer) as handle:
+            assert handle.lock.info.pid == os.getpid()
+        (told,) = answer
+        assert told.raw == raw
+        assert told.payload["pid"] == 1
+        assert told.lock_path == str(lock_file)
+        assert told.normalized_target_path == target
+        with pytest.raises(AttributeError):
+            told.raw = ""
+
+    def test_fails_closed_when_the_caller_does_not_agree(self, target, lock_file):
+        put(lock_file, created(31))
+        for answer in (Calls(False), Calls(None), None):
+            with pytest.raises(sidecar.FileLockStaleError):
+                self.acquire(target, answer)
+        assert json.loads(lock_file.read_text())["pid"] == 1
+
+    def test_asks_nothing_about_a_lock_that_is_not_stale(self, target, lock_file):
+        put(lock_file, created(0))
+        answer = Calls(True)
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            self.acquire(target, answer)
+        assert answer == []
+
+    def test_is_not_meant_by_the_default(self, target, lock_file):
+        put(lock_file, created(31))
+        answer = Calls(True)
+        with pytest.raises(sidecar.FileLockStaleError):
+            acquire_file_lock(target, should_remove_stale_lock=answer)
+        assert answer == []
+
+    def test_leaves_a_lock_that_was_replaced_meanwhile(self, target, lock_file):
+        put(lock_file, created(31))
+
+        def remove(told):
+            lock_file.unlink()
+            put(lock_file, {"pid": 2, **created(0)})
+            return True
+
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            self.acquire(target, remove)
+        assert lock_file.exists()
+
+    def test_leaves_a_lock_that_was_rewritten_meanwhile(self, target, lock_file):
+        put(lock_file, created(31))
+
+        def remove(told):
+            with lock_file.open("r+") as file:
+                file.write(json.dumps({**created(0)}, indent=2))
+            return True
+
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            self.acquire(target, remove)
+        assert lock_file.exists()
+
+    def test_takes_a_lock_that_was_let_go_meanwhile(self, target, lock_file):
+        put(lock_file, created(31))
+
+        def remove(told):
+            lock_file.unlink()
+            return True
+
+        self.acquire(target, remove).release()
+
+    def test_never_removes_the_lock_of_a_holder_whom_the_kernel_vouches_for(
+        self, target, lock_file
+    ):
+        answer = Calls(True)
+        with acquire_file_lock(target) as handle:
+            with pytest.raises(sidecar.FileLockStaleError, match="its holder lives"):
+                self.acquire(target, answer, should_reclaim=Calls(True))
+            handle.lock.check()
+        assert answer == []
+
+    def test_takes_over_from_a_semlock_process_that_was_killed(self, target):
+        with Child("from semlock import sidecar") as child:
+            child.run(f"h = sidecar.acquire_file_lock({target!r})")
+            child.kill()
+        with self.acquire(target, Calls(True), should_reclaim=Calls(True)) as handle:
+            assert handle.lock.info.pid == os.getpid()
+
+    def test_is_done_by_a_single_try_too(self, target, lock_file):
+        put(lock_file, created(31))
+        lock = SidecarLock(
+            target,
+            stale_recovery="remove-if-unchanged",
+            should_remove_stale_lock=Calls(True),
+        )
+        assert lock.try_acquire() is True
+        lock.release()
+
+    def test_does_not_remove_what_it_cannot_read_whole(self, target, lock_file):
+        put(lock_file, '{"x": "' + "y" * 100_000 + '"}', age=100)
+        answer = Calls(True)
+        with pytest.raises(sidecar.FileLockStaleError):
+            self.acquire(target, answer)
+        assert answer == []
+
+    def test_waits_for_somebody_who_sits_on_the_guard(self, target, lock_file):
+        fcntl = pytest.importorskip("fcntl")
+        put(lock_file, created(31))
+        with lock_file.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with pytest.raises(sidecar.FileLockTimeoutError):
+                self.acquire(target, Calls(True))
+        assert lock_file.exists()
+
+    @pytest.mark.parametrize("bad", ["remove", None, True])
+    def test_and_fail_closed_are_all_there_is(self, target, bad):
+        with pytest.raises(ValueError, match="stale_recovery"):
+            acquire_file_lock(target, stale_recovery=bad)
+
+
+class TestTheReclaimGuard:
+    """fs-safe 0.21 removes a stale lock by name, under the directory ``<lock>.reclaim``."""
+
+    @pytest.fixture
+    def guard(self, lock_file):
+        return Path(f"{lock_file}.reclaim")
+
+    def test_is_respected(self, target, guard, names):
+        guard.mkdir()
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, timeout=0.02)
+        assert SidecarLock(target).try_acquire() is False
+        assert names() == ["state.json.lock.reclaim"]
+        guard.rmdir()
+        acquire_file_lock(target).release()
+
+    def test_that_was_left_behind_by_the_dead_wedges_nobody(self, target, guard):
+        guard.mkdir()
+        os.utime(guard, (time.time() - 31,) * 2)
+        acquire_file_lock(target, timeout=0).release()
+        assert guard.is_dir()
+
+    def test_that_appears_while_a_lock_is_won_makes_it_be_given_back(
+        self, target, guard, names, monkeypatch
+    ):
+        from semlock import _sidecar_lock
+
+        genuine = _sidecar_lock.try_lock
+
+        def win(*arguments):
+            outcome = genuine(*arguments)
+            guard.mkdir(exist_ok=True)
+            return outcome
+
+        monkeypatch.setattr(_sidecar_lock, "try_lock", win)
+        lock = SidecarLock(target)
+        assert lock.try_acquire() is False
+        assert not lock.held
+        assert names() == ["state.json.lock.reclaim"]
+
+    def test_under_which_the_new_lock_was_removed_makes_it_not_held(
+        self, target, lock_file, monkeypatch
+    ):
+        from semlock import _sidecar_lock
+
+        genuine = _sidecar_lock.try_lock
+
+        def win(*arguments):
+            outcome = genuine(*arguments)
+            lock_file.unlink()
+            return outcome
+
+        monkeypatch.setattr(_sidecar_lock, "try_lock", win)
+        lock = SidecarLock(target)
+        assert lock.try_acquire() is False
+        assert not lock.held
+
+    def test_keeps_stale_locks_from_being_removed(self, target, lock_file, guard):
+        put(lock_file, created(31))
+
+        def remove(told):
+            guard.mkdir()
+            return True
+
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(
+                target,
+                timeout=0.02,
+                stale_recovery="remove-if-unchanged",
+                should_remove_stale_lock=remove,
+            )
+        assert lock_file.exists()
+
+
+class TestTheHandle:
+    def test_lets_go_once(self, target, lock_file):
+        handle = acquire_file_lock(target)
+        handle.release()
+        assert not lock_file.exists()
+        with acquire_file_lock(target):
+            handle.release()
+            assert lock_file.exists()
+
+    def test_says_that_the_lock_was_lost(self, target, lock_file):
+        handle = acquire_file_lock(target)
+        lock_file.unlink()
+        put(lock_file, created(0))
+        with pytest.raises(semlock.LockLostError):
+            handle.release()
+        assert lock_file.exists()
+        handle.release()
+
+    def test_says_so_in_a_warning_when_the_block_fails_anyway(self, target, lock_file):
+        with pytest.warns(semlock.LockLostWarning), pytest.raises(ZeroDivisionError):
+            with acquire_file_lock(target):
+                lock_file.unlink()
+                raise ZeroDivisionError
+
+    def test_says_so_at_the_end_of_the_block(self, target, lock_file):
+        with pytest.raises(semlock.LockLostError):
+            with acquire_file_lock(target):
+                lock_file.unlink()
+
+    def test_can_be_released_again_when_the_guard_was_taken(
+        self, target, lock_file, monkeypatch
+    ):
+        fcntl = pytest.importorskip("fcntl")
+        monkeypatch.setattr("semlock._engine.GUARD_PATIENCE", 0.01)
+        handle = acquire_file_lock(target)
+        with lock_file.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with pytest.raises(semlock.LockTimeoutError):
+                handle.release()
+        handle.release()
+        assert not lock_file.exists()
+
+    def test_has_the_lock_for_a_sign_of_life(self, target, lock_file):
+        with acquire_file_lock(target) as handle:
+            os.utime(lock_file, (1, 1))
+            handle.lock.refresh()
+            assert lock_file.stat().st_mtime > 1
+            handle.lock.check()
+        assert "not held" in repr(handle)
+
+
+class TestManagers:
+    def test_of_one_key_share_what_they_hold(self, target):
+        one, other = (sidecar.create_file_lock_manager("shared") for _ in range(2))
+        handle = one.acquire(target, metadata={"why": "test"})
+        (entry,) = other.held_entries()
+        assert entry.lock_path == handle.lock_path
+        assert entry.normalized_target_path == target
+        assert entry.metadata == {"why": "test"}
+        assert 0 <= time.time() - entry.acquired_at < 30
+        assert sidecar.create_file_lock_manager("another").held_entries() == []
+        handle.release()
+        assert other.held_entries() == []
+        assert "shared" in repr(one)
+
+    def test_have_no_metadata_unless_given(self, target):
+        locks = sidecar.create_file_lock_manager("plain")
+        with locks.acquire(target):
+            assert locks.held_entries()[0].metadata == {}
+
+    def test_exclude_each_other(self, target):
+        with sidecar.create_file_lock_manager("a").acquire(target):
+            with pytest.raises(sidecar.FileLockTimeoutError):
+                sidecar.create_file_lock_manager("b").acquire(
+                    target, retry=ONCE, allow_reentrant=True
+                )
+
+    def test_keep_what_they_hold_when_nobody_refers_to_them(self, target, lock_file):
+        import gc
+
+        sidecar.create_file_lock_manager("forgotten").acquire(target)
+        gc.collect()
+        assert lock_file.exists()
+        (entry,) = sidecar.create_file_lock_manager("forgotten").held_entries()
+        assert entry.force_release() is True
+        assert entry.force_release() is False
+        assert not lock_file.exists()
+
+    def test_count_reentrant_acquisitions(self, target, lock_file):
+        locks = sidecar.create_file_lock_manager("counting")
+        outer = locks.acquire(target)
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            locks.acquire(target, retry=ONCE)
+        inner = locks.acquire(target, allow_reentrant=True)
+        assert inner.lock_path == outer.lock_path
+        assert len(locks.held_entries()) == 1
+        inner.release()
+        inner.release()
+        assert lock_file.exists()
+        outer.release()
+        assert not lock_file.exists()
+
+    def test_count_them_in_any_order_and_from_any_thread(self, target, lock_file):
+        handles = [acquire_file_lock(target, allow_reentrant=True) for _ in range(2)]
+        thread = threading.Thread(
+            target=lambda: handles.append(acquire_file_lock(target, allow_reentrant=True))
+        )
+        thread.start()
+        thread.join()
+        for handle in handles[:2]:
+            handle.release()
+            assert lock_file.exists()
+        handles[2].release()
+        assert not lock_file.exists()
+
+    def test_of_different_keys_are_not_reentrant(self, target):
+        with acquire_file_lock(target, manager_key="one"):
+            with pytest.raises(sidecar.FileLockTimeoutError):
+                acquire_file_lock(target, manager_key="two", allow_reentrant=True, retry=ONCE)
+
+    def test_join_a_lock_whose_payload_could_not_be_made_any_more(self, target):
+        with acquire_file_lock(target):
+            with acquire_file_lock(target, allow_reentrant=True, payload=lambda: 1 / 0):
+                pass
+
+    def test_hold_a_target_once_whatever_its_lock_file(self, target, tmp_path):
+        locks = sidecar.create_file_lock_manager("once")
+        with locks.acquire(target):
+            with pytest.raises(sidecar.FileLockTimeoutError):
+                locks.acquire(target, lock_path=tmp_path / "other", retry=ONCE)
+            assert not (tmp_path / "other").exists()
+            with locks.acquire(
+                target, lock_path=tmp_path / "other", allow_reentrant=True
+            ) as handle:
+                assert handle.lock_path == target + ".lock"
+
+    def test_let_go_of_everything_on_drain(self, tmp_path, names):
+        locks = sidecar.create_file_lock_manager("drained")
+        handles = [locks.acquire(tmp_path / name) for name in "abc"]
+        handles.append(locks.acquire(tmp_path / "a", allow_reentrant=True))
+        assert len(locks.held_entries()) == 3
+        locks.drain()
+        assert locks.held_entries() == []
+        assert [name for name in names() if name.endswith(".lock")] == []
+        for handle in handles:
+            handle.release()
+
+    def test_tell_on_drain_what_was_lost_after_the_others_are_let_go(self, tmp_path):
+        locks = sidecar.create_file_lock_manager("robbed")
+        for name in "abc":
+            locks.acquire(tmp_path / name)
+        (tmp_path / "a.lock").unlink()
+        with pytest.raises(semlock.LockLostError, match=r"a\.lock"):
+            locks.drain()
+        assert not list(tmp_path.glob("*.lock"))
+        locks.drain()
+
+    def test_let_go_without_a_word_on_reset(self, tmp_path):
+        locks = sidecar.create_file_lock_manager("reset")
+        handles = [locks.acquire(tmp_path / name) for name in "ab"]
+        (tmp_path / "a.lock").unlink()
+        locks.reset()
+        assert locks.held_entries() == []
+        assert not list(tmp_path.glob("*.lock"))
+        for handle in handles:
+            handle.release()
+
+    def test_forget_a_lock_that_was_released_behind_their_back(self, target):
+        locks = sidecar.create_file_lock_manager("bypassed")
+        handle = locks.acquire(target)
+        handle.lock.release()
+        assert locks.held_entries() == []
+        with locks.acquire(target):
+            handle.release()
+            assert len(locks.held_entries()) == 1
+
+    def test_refuse_options_that_do_not_exist(self, target):
+        with pytest.raises(TypeError, match="stale_ms"):
+            sidecar.create_file_lock_manager("strict").acquire(target, stale_ms=3)
+
+    def test_are_empty_in_a_forked_child(self, target, lock_file):
+        locks = sidecar.create_file_lock_manager("forked")
+        handle = locks.acquire(target)
+
+        def child():
+            handle.release()
+            found = [len(locks.held_entries()), lock_file.exists()]
+            try:
+                locks.acquire(target, allow_reentrant=True, timeout=0.01)
+            except sidecar.FileLockTimeoutError:
+                found.append("held")
+            locks.drain()
+            return found
+
+        assert in_a_fork(child) == [0, True, "held"]
+        handle.lock.check()
+        handle.release()
+
+    def test_clean_up_when_the_process_ends(self, target, names):
+        with Child("from semlock import sidecar") as child:
+            child.run(f"h = sidecar.acquire_file_lock({target!r})")
+            child.run(f"g = sidecar.create_file_lock_manager('x').acquire({target + '2'!r})")
+            assert len(names()) == 2
+            assert child.finish() == 0
+        assert names() == []
+
+
+class TestWith:
+    def test_a_function_runs_under_the_lock_and_its_result_is_given(self, target, lock_file):
+        def work():
+            return lock_file.exists()
+
+        locks = sidecar.create_file_lock_manager("with")
+        assert sidecar.with_file_lock(target, work) is True
+        assert locks.with_lock(target, work, payload=lambda: {"n": 1}) is True
+        assert not lock_file.exists()
+
+    def test_its_error_lets_go(self, target, lock_file):
+        with pytest.raises(ZeroDivisionError):
+            sidecar.with_file_lock(target, lambda: 1 / 0, manager_key="k")
+        assert not lock_file.exists()
+
+    def test_a_coroutine_function_is_refused(self, target, names):
+        async def work():
+            raise AssertionError
+
+        for call in (
+            sidecar.with_file_lock, sidecar.create_file_lock_manager("with").with_lock,
+        ):  # fmt: skip
+            with pytest.raises(TypeError, match="_async"):
+                call(target, work)
+        assert names() == []
+
+    def test_a_lock_that_is_held_keeps_it_from_running(self, target):
+        with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
+            sidecar.with_file_lock(target, pytest.fail, retry=ONCE)
+
+
+class TestTheLockObject:
+    def test_has_the_words_of_every_lock(self, target, lock_file):
+        lock = SidecarLock(target)
+        assert (lock.path, lock.lock_path) == (str(lock_file),) * 2
+        assert (lock.held, lock.info, lock.token) == (False, None, None)
+        with lock:
+            assert lock.held
+            lock.check()
+            assert lock.info == lock.status().info
+            assert SidecarLock(target).try_acquire() is False
+        with lock.acquire(timeout=1):
+            pass
+        assert lock.try_acquire() is True
+        lock.release()
+        with pytest.raises(semlock.NotHeldError):
+            lock.release()
+
+    def test_decorates_a_function(self, target, lock_file):
+        @SidecarLock(target)
+        def job():
+            return lock_file.exists()
+
+        assert job() is True
+
+    def test_refreshes_created_at_in_place(self, target, lock_file):
+        old = "2001-02-03T04:05:06.789Z"
+        with SidecarLock(target, payload=lambda: {"a": 1, "createdAt": old, "b": 2}) as lock:
+            before = lock_file.read_bytes()
+            assert lock.info.payload["createdAt"] == old
+            lock._won_at -= 100  # as if it had been won a while ago
+            lock.refresh()
+            after = lock_file.read_bytes()
+            assert len(after) == len(before)
+            assert after != before
+            assert abs(lock.info.timestamp - time.time()) < 5
+            assert lock.info == lock.status().info
+            assert (lock.info.payload["a"], lock.info.payload["b"]) == (1, 2)
+
+    def test_touches_the_file_where_there_is_no_created_at(self, target, lock_file):
+        with SidecarLock(target, payload=lambda: {"a": 1}) as lock:
+            before = lock_file.read_bytes()
+            os.utime(lock_file, (1, 1))
+            lock._won_at -= 100
+            lock.refresh()
+            assert lock_file.read_bytes() == before
+            assert time.time() - lock_file.stat().st_mtime < 5
+
+    def test_finds_its_loss(self, target, lock_file):
+        lock = SidecarLock(target)
+        lock.acquire()
+        lock_file.unlink()
+        for call in (lock.refresh, lock.check, lock.release):
+            with pytest.raises(semlock.LockLostError):
+                call()
+
+    def test_keeps_its_record_when_another_thread_tries_through_it(self, target):
+        count = iter(range(10**6))
+        lock = SidecarLock(target, payload=lambda: {"n": "x" * next(count)})
+        lock.acquire()
+        token = lock.token
+        outcomes = []
+        threads = [
+            threading.Thread(target=lambda: outcomes.append(lock.try_acquire()))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert outcomes == [False] * 4
+        assert lock.token == token == lock.status().info.token
+        lock.refresh()
+        assert lock.info == lock.status().info
+        lock.release()
+
+    def test_is_reentrant_for_its_thread_when_asked(self, target, lock_file):
+        lock = SidecarLock(target, reentrant=True)
+        with lock, lock:
+            pass
+        assert not lock_file.exists()
+
+    def test_waiting_for_itself_is_a_deadlock(self, target):
+        lock = SidecarLock(target)
+        with lock:
+            assert lock.try_acquire() is False
+            with pytest.raises(semlock.LockDeadlockError):
+                lock.acquire()
+            with pytest.raises(sidecar.FileLockTimeoutError):
+                lock.acquire(timeout=0.01)
+
+    def test_takes_a_policy_instead_of_the_rules_about_staleness(self, target, lock_file):
+        put(lock_file, created(100))
+        assert not SidecarLock(target, policy=policy.Age(200)).try_acquire()
+        with SidecarLock(target, policy=policy.Age(50)) as lock:
+            assert lock.info.pid == os.getpid()
+
+    def test_heartbeats_keep_it_fresh_for_fs_safe(self, target, lock_file):
+        with SidecarLock(target, heartbeat=0.05):
+            os.utime(lock_file, (1, 1))
+            wait_until(lambda: lock_file.stat().st_mtime > 1, "the heartbeat has come")
+
+    def test_tells_of_its_loss_by_the_heartbeat(self, target, lock_file):
+        lost = []
+        lock = SidecarLock(target, heartbeat=0.02, on_lost=lambda *found: lost.append(found))
+        lock.acquire()
+        lock_file.unlink()
+        wait_until(lambda: lost, "the loss was noticed")
+        assert lost[0][0] is lock
+        with pytest.raises(semlock.LockLostError):
+            lock.release()
+
+    def test_removes_what_a_killed_creator_did_not_finish(self, target, lock_file, monkeypatch):
+        # The sticky bit says that a semlock process was about to write this in place.
+        lock_file.touch()
+        os.chmod(lock_file, 0o1644)
+        lock = SidecarLock(target)
+        assert lock.try_acquire() is False
+        monkeypatch.setattr("semlock._policy.GRACE", 0)
+        assert lock.try_acquire() is True
+        lock.release()
+
+
+def test_two_threads_through_one_object_never_hold_at_once(target):
+    """Each lays out a record of its own while the other tries, in memory that C reads."""
+    lock = SidecarLock(target, durability="none", payload=lambda: {"x": "y" * 3000})
+    inside, overlaps, done = [], [], []
+
+    def work():
+        for _ in range(150):
+            if lock.try_acquire():
+                inside.append(1)
+                if len(inside) > 1:
+                    overlaps.append(1)
+                assert lock.token == lock.status().info.token
+                inside.pop()
+                lock.release()
+        done.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 4
+    assert overlaps == []
+
+
+def test_clean_leaves_sidecar_locks_alone_and_removes_what_the_dead_left(
+    target, tmp_path, monkeypatch
+):
+    with Child("from semlock import sidecar") as child:
+        child.run(f"a = {target!r}\nfor _ in range(3): sidecar.acquire_file_lock(a).release()")
+        assert list(tmp_path.glob(".semlock-*.kept"))
+        child.run("h = sidecar.acquire_file_lock(a)")
+        child.kill()
+    monkeypatch.setattr("semlock._cleaning.GRACE", 0)
+    semlock.clean(tmp_path)
+    assert os.listdir(tmp_path) == ["state.json.lock"]
