@@ -58,16 +58,16 @@ _REMOVAL_PATIENCE = 0.002
 class SidecarLock(BaseLock):
     """A lock in a JSON file beside its target: ``state.json`` is locked by ``state.json.lock``.
 
-    ``target``                    what is locked; its directory is made where it is missing
-    ``payload``                   gives the JSON object of the record, anew for each try
-    ``lock_path``                 another place for the lock file
-    ``stale``                     seconds after which a lock is stale; ``None``: never
-    ``timeout``                   seconds that ``acquire`` waits: ``None`` for ever, 0 one try
-    ``retry``                     the pauses of a wait (``RetryOptions`` or another schedule)
-    ``stale_recovery``            ``"fail-closed"`` or ``"remove-if-unchanged"``
-    ``should_reclaim``            asked with a ``ReclaimQuestion`` instead of the age rule
-    ``should_remove_stale_lock``  asked with a ``StaleSnapshot`` before one is removed
-    ``policy``                    what it permits is removed and taken; it replaces the four
+    :target:                    what is locked; its directory is made where it is missing
+    :payload:                   gives the JSON object of the record, anew for each try
+    :lock_path:                 another place for the lock file
+    :stale:                     seconds after which a lock is stale; ``None``: never
+    :timeout:                   seconds that ``acquire`` waits: ``None`` for ever, 0 one try
+    :retry:                     the pauses of a wait (``RetryOptions`` or another schedule)
+    :stale_recovery:            ``"fail-closed"`` or ``"remove-if-unchanged"``
+    :should_reclaim:            asked with a ``ReclaimQuestion`` instead of the age rule
+    :should_remove_stale_lock:  asked with a ``StaleSnapshot`` before one is removed
+    :policy:                    what it permits is removed and taken; it replaces the four
                                   options about staleness
 
     The other options are those of ``semlock.Lock``.  ``acquire`` raises ``FileLockStaleError``

@@ -45,7 +45,7 @@ from semlock._sidecar_terms import (
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import Any, TypeVar
+    from typing import Any, TypeVar, overload
 
     from typing_extensions import Unpack
 
@@ -115,18 +115,18 @@ def acquire_file_lock(
 ) -> FileLockHandle:
     """Lock a target by the file ``<target>.lock``; all times are in seconds.
 
-    ``payload``                   gives the JSON object of the record, anew for each try
-    ``manager_key``               whose table the lock is entered in; by default the target's
-    ``lock_path``                 another place for the lock file
-    ``stale``                     the age after which a lock is stale; ``None``: never
-    ``timeout``                   how long to wait: ``None`` for ever, 0 for one try
-    ``retry``                     the number of tries and the pauses between them
-    ``stale_recovery``            ``"fail-closed"``: a stale lock is an error;
+    :payload:                   gives the JSON object of the record, anew for each try
+    :manager_key:               whose table the lock is entered in; by default the target's
+    :lock_path:                 another place for the lock file
+    :stale:                     the age after which a lock is stale; ``None``: never
+    :timeout:                   how long to wait: ``None`` for ever, 0 for one try
+    :retry:                     the number of tries and the pauses between them
+    :stale_recovery:            ``"fail-closed"``: a stale lock is an error;
                                   ``"remove-if-unchanged"``: it is removed if the caller agrees
-    ``allow_reentrant``           join a lock that the same manager holds already
-    ``should_reclaim``            asked with a ``ReclaimQuestion`` instead of the age rule
-    ``should_remove_stale_lock``  asked with a ``StaleSnapshot``; without it none is removed
-    ``metadata``                  shown by ``held_entries``
+    :allow_reentrant:           join a lock that the same manager holds already
+    :should_reclaim:            asked with a ``ReclaimQuestion`` instead of the age rule
+    :should_remove_stale_lock:  asked with a ``StaleSnapshot``; without it none is removed
+    :metadata:                  shown by ``held_entries``
     ``mode``, ``durability``      as for ``semlock.Lock``
 
     Raises ``FileLockTimeoutError`` or ``FileLockStaleError``.
@@ -177,13 +177,33 @@ def with_file_lock(
         return function()
 
 
+if TYPE_CHECKING:
+
+    @overload
+    async def with_file_lock_async(
+        target: StrPath,
+        function: Callable[[], Awaitable[T]],
+        *,
+        manager_key: str | None = None,
+        **options: Unpack[FileLockOptions],
+    ) -> T: ...
+    @overload
+    async def with_file_lock_async(
+        target: StrPath,
+        function: Callable[[], T],
+        *,
+        manager_key: str | None = None,
+        **options: Unpack[FileLockOptions],
+    ) -> T: ...
+
+
 async def with_file_lock_async(
     target: StrPath,
-    function: Callable[[], Awaitable[T] | T],
+    function: Callable[[], Any],
     *,
     manager_key: str | None = None,
     **options: Unpack[FileLockOptions],
-) -> T:
+) -> Any:
     """Call a function or coroutine function under the lock of a target."""
     state = _state_for(target, manager_key)
     return await with_async(Acquisition(state, target, _frame(1), **options), function)
