@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import FrameType
-    from typing import Any, TypedDict, TypeVar
+    from typing import Any, TypedDict, TypeVar, overload
 
     from typing_extensions import Unpack
 
@@ -177,12 +177,26 @@ class FileLockManager:
         with Acquisition(self._state, target, _frame(1), **options).run():
             return function()
 
+    if TYPE_CHECKING:
+
+        @overload
+        async def with_lock_async(
+            self,
+            target: StrPath,
+            function: Callable[[], Awaitable[T]],
+            **options: Unpack[FileLockOptions],
+        ) -> T: ...
+        @overload
+        async def with_lock_async(
+            self,
+            target: StrPath,
+            function: Callable[[], T],
+            **options: Unpack[FileLockOptions],
+        ) -> T: ...
+
     async def with_lock_async(
-        self,
-        target: StrPath,
-        function: Callable[[], Awaitable[T] | T],
-        **options: Unpack[FileLockOptions],
-    ) -> T:
+        self, target: StrPath, function: Callable[[], Any], **options: Unpack[FileLockOptions]
+    ) -> Any:
         """Call a function or coroutine function under the lock of a target."""
         return await with_async(
             Acquisition(self._state, target, _frame(1), **options), function
@@ -224,7 +238,7 @@ class FileLockManager:
         return f"FileLockManager({self.key!r})"
 
 
-async def with_async(acquisition: Acquisition, function: Callable[[], Awaitable[T] | T]) -> T:
+async def with_async(acquisition: Acquisition, function: Callable[[], Any]) -> Any:
     """Acquire, call the function and let go, all in the event loop."""
     async with await acquisition.run_async():
         return await as_awaited(function())

@@ -122,12 +122,12 @@ def acquire_file_lock(
     :timeout:                   how long to wait: ``None`` for ever, 0 for one try
     :retry:                     the number of tries and the pauses between them
     :stale_recovery:            ``"fail-closed"``: a stale lock is an error;
-                                  ``"remove-if-unchanged"``: it is removed if the caller agrees
+                                ``"remove-if-unchanged"``: it is removed if the caller agrees
     :allow_reentrant:           join a lock that the same manager holds already
     :should_reclaim:            asked with a ``ReclaimQuestion`` instead of the age rule
     :should_remove_stale_lock:  asked with a ``StaleSnapshot``; without it none is removed
     :metadata:                  shown by ``held_entries``
-    ``mode``, ``durability``      as for ``semlock.Lock``
+    :mode, durability:          as for ``semlock.Lock``
 
     Raises ``FileLockTimeoutError`` or ``FileLockStaleError``.
     """
