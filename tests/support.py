@@ -1,4 +1,4 @@
-"""Python processes on a leash, and records of who held what and when.
+"""Python processes on a leash, records of who held what and when, and strikes like Ctrl-C.
 
 ``Child`` is a Python process that runs the code it is sent, piece by piece, and answers each
 piece with a value or an exception.  A test that waits for it waits for that answer: nothing
@@ -6,11 +6,16 @@ here sleeps to be lucky, and every wait ends with a message or with ``TimeoutErr
 
 ``HoldRecord`` is where a process writes when it entered and left a lock, in a file of its
 own, and ``overlaps`` is the judge who reads all those files afterwards.
+
+``Strike`` raises ``KeyboardInterrupt`` at one chosen bytecode of semlock's own code.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dis
+import functools
+import gc
 import os
 import pickle
 import select
@@ -18,8 +23,10 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import CodeType, FunctionType
 
 import semlock
 from semlock import _native
@@ -330,3 +337,135 @@ def overlaps(holds: list[tuple[int, int, int]]) -> list[str]:
             )
         last[which] = (begin, max(end, last.get(which, (0, 0))[1]))
     return found
+
+
+PACKAGE = os.path.dirname(semlock.__file__)
+
+# The interpreter runs signal handlers at the end of these bytecodes and nowhere else.
+HANDLERS_RUN_AT = ("CALL", "PRECALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")
+
+
+class Strike:
+    """Run something and raise ``KeyboardInterrupt`` at its n-th bytecode in semlock's code.
+
+    ``modules`` names the files whose bytecodes count.  Afterwards ``struck`` says whether it
+    came to that, ``error`` what semlock raised instead, ``where`` the line, and ``rest`` the
+    bytecodes from the one before the strike to the end of the call.
+    """
+
+    def __init__(self, at: int, operation, modules: tuple[str, ...] = ("",)) -> None:
+        self._left = at
+        self._files = tuple(os.path.join(PACKAGE, name) for name in modules)
+        self._thread = threading.get_ident()
+        self._last = ""
+        self.struck = False
+        self.where = ""
+        self.rest: list[str] = []
+        self.error: BaseException | None = None
+        with _monitored(self) if hasattr(sys, "monitoring") else _traced(self):
+            try:
+                operation()
+            except KeyboardInterrupt:
+                self.struck = True
+            except semlock.SemlockError as error:
+                self.error = error
+
+    def counts(self, code: CodeType) -> bool:
+        """Tell whether this code's bytecodes count."""
+        return code.co_filename.startswith(self._files)
+
+    def step(self, frame, offset: int) -> None:
+        """Come to a bytecode, and strike if it is its turn."""
+        if threading.get_ident() != self._thread:
+            return
+        name = dis.opname[_bytecode(frame.f_code)[offset]]
+        # The NOP where a nested `try` begins belongs to no `try` at all in CPython 3.11; no
+        # handler runs there either.
+        self._left -= name != "NOP"
+        if self._left == 0 and name != "NOP":
+            self.where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+            # A handler that runs at the end of the last bytecode strikes here as well.
+            self.rest = [self._last, *_what_comes(frame, offset)]
+            raise KeyboardInterrupt
+        self._last = name
+
+
+@functools.cache  # every access to co_code makes a copy
+def _bytecode(code: CodeType) -> bytes:
+    return code.co_code
+
+
+@contextlib.contextmanager
+def _traced(strike: Strike):
+    def enter(frame, event, argument):
+        if not strike.counts(frame.f_code):
+            return None
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        return step
+
+    def step(frame, event, argument):
+        if event == "opcode":
+            strike.step(frame, frame.f_lasti)
+        return step
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@contextlib.contextmanager
+def _monitored(strike: Strike):
+    """Do the same from CPython 3.12 on, where bytecodes are traced late or not at all."""
+    watch = sys.monitoring
+    tool = watch.DEBUGGER_ID
+    codes = [code for code in _all_code() if strike.counts(code)]
+    watch.use_tool_id(tool, "strike")
+    watch.register_callback(
+        tool,
+        watch.events.INSTRUCTION,
+        lambda code, offset: strike.step(sys._getframe(1), offset),
+    )
+    for code in codes:
+        watch.set_local_events(tool, code, watch.events.INSTRUCTION)
+    try:
+        yield
+    finally:
+        watch.register_callback(tool, watch.events.INSTRUCTION, None)
+        for code in codes:
+            watch.set_local_events(tool, code, 0)
+        watch.free_tool_id(tool)
+
+
+@functools.cache
+def _all_code() -> list[CodeType]:
+    found = set()
+    todo = [item.__code__ for item in gc.get_objects() if isinstance(item, FunctionType)]
+    while todo:
+        code = todo.pop()
+        if code.co_filename.startswith(PACKAGE) and code not in found:
+            found.add(code)
+            todo += [item for item in code.co_consts if isinstance(item, CodeType)]
+    return list(found)
+
+
+def _what_comes(frame, position: int):
+    """Name the bytecodes from here to the return, in this frame and its callers here."""
+    here = True
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        code = {step.offset: step for step in dis.get_instructions(frame.f_code)}
+        later = sorted(offset for offset in code if offset > position)
+        step = code[position] if here else code[later[0]]
+        while not step.opname.startswith("RETURN"):
+            yield step.opname
+            goes_to = step.argval if step.opname == "JUMP_FORWARD" else None
+            later = sorted(offset for offset in code if offset > step.offset)
+            if goes_to is None and not later:
+                break
+            step = code[later[0] if goes_to is None else goes_to]
+        yield step.opname
+        frame, here = frame.f_back, False
+        position = -1 if frame is None else frame.f_lasti

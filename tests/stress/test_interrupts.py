@@ -1,6 +1,6 @@
 """Ctrl-C at every bytecode of every operation, and at random instants of storms.
 
-A trace function raises at the n-th bytecode that runs in semlock's own code, for n from one on
+A tracer raises at the n-th bytecode that runs in semlock's own code, for n from one on
 until the operation ends without being struck.  After each strike the world must be whole: the
 object holds exactly if its file is there, what was held before is held as often as before,
 nobody is kept out who need not be, and no descriptor and no file is left.
@@ -12,8 +12,6 @@ jumps back and at the beginning of functions only.  That is what is checked then
 of the kind comes between the win and the return.
 """
 
-import dis
-import functools
 import itertools
 import os
 import sys
@@ -24,85 +22,14 @@ import pytest
 
 import semlock
 from semlock import _heartbeat, _native
-from support import Child
+from support import HANDLERS_RUN_AT as _HANDLERS_RUN_AT
+from support import Child, Strike
 
 pytestmark = pytest.mark.skipif(
     sys.implementation.name != "cpython", reason="only CPython traces single bytecodes"
 )
 
-PACKAGE = os.path.dirname(semlock.__file__)
 FAST = {"durability": "none"}
-_HANDLERS_RUN_AT = ("CALL", "PRECALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")
-
-
-@functools.cache  # every access to co_code makes a copy
-def _bytecode(code) -> bytes:
-    return code.co_code
-
-
-class Strike:
-    """Run something and raise ``KeyboardInterrupt`` at its n-th bytecode in semlock's code."""
-
-    def __init__(self, at: int, operation, modules: tuple[str, ...] = ("",)) -> None:
-        self._left = at
-        self._files = tuple(os.path.join(PACKAGE, name) for name in modules)
-        self.struck = False
-        self._last = ""
-        self.where = ""
-        self.rest: list[str] = []
-        self.error: BaseException | None = None
-        before = sys.gettrace()
-        sys.settrace(self._enter)
-        try:
-            operation()
-        except KeyboardInterrupt:
-            self.struck = True
-        except semlock.SemlockError as error:
-            self.error = error
-        finally:
-            sys.settrace(before)
-
-    def _enter(self, frame, event, argument):
-        if not frame.f_code.co_filename.startswith(self._files):
-            return None
-        frame.f_trace_opcodes = True
-        frame.f_trace_lines = False
-        return self._step
-
-    def _step(self, frame, event, argument):
-        # The NOP where a nested `try` begins belongs to no `try` at all in CPython 3.11; no
-        # handler runs there either.
-        if event == "opcode":
-            name = dis.opname[_bytecode(frame.f_code)[frame.f_lasti]]
-            self._left -= name != "NOP"
-            if self._left == 0:
-                file = os.path.basename(frame.f_code.co_filename)
-                self.where = f"{file}:{frame.f_lineno}"
-                # A handler that runs at the end of the last bytecode strikes here as well.
-                self.rest = [self._last, *_what_comes(frame)]
-                raise KeyboardInterrupt
-            self._last = name
-        return self._step
-
-
-def _what_comes(frame):
-    """Name the bytecodes from here to the return, in this frame and its callers here."""
-    position = frame.f_lasti
-    here = True
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        code = {step.offset: step for step in dis.get_instructions(frame.f_code)}
-        later = sorted(offset for offset in code if offset > position)
-        step = code[position] if here else code[later[0]]
-        while not step.opname.startswith("RETURN"):
-            yield step.opname
-            goes_to = step.argval if step.opname == "JUMP_FORWARD" else None
-            later = sorted(offset for offset in code if offset > step.offset)
-            if goes_to is None and not later:
-                break
-            step = code[later[0] if goes_to is None else goes_to]
-        yield step.opname
-        frame, here = frame.f_back, False
-        position = frame.f_lasti
 
 
 @pytest.fixture(scope="module")

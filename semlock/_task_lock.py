@@ -1,0 +1,380 @@
+"""The lock object of the task lock: its record, its ways to be taken, and its log."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from semlock import _explain, _native
+from semlock._engine import BaseLock
+from semlock._errors import LockLostError, LockTimeoutError, SemlockError
+from semlock._identity import this_process
+from semlock._status import remove_exactly
+from semlock._task_audit import AuditLog
+from semlock._task_network import NETWORK_RETRY, Pauses
+from semlock._task_owner import LockOwner, refresh_interval, ttl_for
+from semlock._task_reclaim import (
+    BY_POLICY,
+    HOLDER_DEAD,
+    LOCK_HELD,
+    checked_allow,
+    denied_error,
+    explain,
+    holder_of,
+    permitted,
+    stale,
+    taken_from,
+    why_it_made_way,
+)
+from semlock._task_records import TaskInfo, decode, encode, put_since, since_of
+from semlock._task_schema import checked_ttl, iso
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from types import FrameType, TracebackType
+
+    from semlock._engine import Durability
+    from semlock._identity import Process
+    from semlock._policy import Policy
+    from semlock._status import LockStatus, StrPath
+    from semlock._task_owner import Environment, Purpose
+    from semlock._waiting import Schedule
+
+# What part of the time between two refreshes passes when the first of them failed.
+_TRY_AGAIN = 1 / 15
+
+_TRIES = 100
+
+# How many records are kept that were made for one taking over each.  Another thread may be in
+# a try with one of them, through the same object, when the next is made.
+_RECORDS_KEPT = 16
+
+
+class TaskLock(BaseLock):
+    """A lock by the rules of the task lock.
+
+    :owner:         who takes it: a ``LockOwner``, such as ``owner_for()`` finds out, or the
+                      text of one
+    :ttl:           seconds for which it is held without a refresh; by default what the table
+                      has for the environment and purpose
+    :environment:   ``"local"``, ``"ci"``, ``"cloud"`` or ``"container"``; by default the
+                      owner's
+    :purpose:       ``"interactive"``, ``"automated"`` or ``"emergency"``; the same
+    :auto_refresh:  whether a thread refreshes it when three quarters of its time are over
+    :network:       whether the file is on a network filesystem, where a wait makes ten tries
+                      with growing pauses; by default the filesystem is asked
+    :audit:         whether operations are written to ``.lock_audit.log`` beside the lock
+    :clock:         what tells the time of records, in seconds since 1970
+
+    ``timeout``, ``policy``, ``retry``, ``durability``, ``mode``, ``reentrant`` and ``on_lost``
+    are those of ``semlock.Lock``.
+    """
+
+    __slots__ = (
+        "_audit", "_clock", "_lost_win", "_plain", "_reclaimed", "_records", "network", "owner",
+        "ttl",
+    )  # fmt: skip
+    _each_time = True
+
+    def __init__(
+        self,
+        path: StrPath,
+        owner: LockOwner | str,
+        *,
+        ttl: float | None = None,
+        environment: Environment | None = None,
+        purpose: Purpose | None = None,
+        auto_refresh: bool = False,
+        network: bool | None = None,
+        audit: bool = True,
+        timeout: float | None = None,
+        policy: Policy | None = None,
+        retry: Schedule | None = None,
+        durability: Durability = "full",
+        mode: int = 0o600,
+        reentrant: bool = False,
+        on_lost: Callable[[TaskLock, LockLostError], object] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        named = owner if isinstance(owner, LockOwner) else LockOwner.from_string(owner)
+        self.owner = named.replace(environment=environment, purpose=purpose)
+        default = ttl_for(self.owner.environment, self.owner.purpose)
+        self.ttl = checked_ttl(default if ttl is None else ttl)
+        self.network = network
+        self._clock = clock
+        self._plain: _native.Record | None = None
+        self._records: tuple[_native.Record, ...] = ()
+        self._reclaimed: tuple[str, str] | None = None
+        self._lost_win = 0
+        super().__init__(
+            path,
+            timeout=timeout,
+            policy=policy or stale(clock),
+            retry=retry or (NETWORK_RETRY if network else None),
+            durability=durability,
+            mode=mode,
+            reentrant=reentrant,
+            heartbeat=refresh_interval(self.ttl) if auto_refresh else None,
+            on_lost=on_lost,
+        )
+        if retry is None and network is None:
+            self._retry = Pauses(self._encoded)
+        whose = self.owner.owner
+        self._audit = AuditLog(self.path, whose, on=audit, mode=mode, clock=clock)
+        # Whatever a record can't hold is refused here, and not when the lock is wanted.
+        self._lay_out()
+
+    # ------------------------------------------------------------------ the record
+
+    def _lay_out(self, owner: Process | None = None) -> None:
+        if owner is None and self._record is not None and self._native.owner:
+            return  # some thread tries or holds by this record: it must stay as it is
+        super()._lay_out(owner)
+
+    def _compose(self, owner: Process | None) -> _native.Record:
+        taken = owner is None and self._reclaimed
+        record = None if owner is not None or taken else self._plain
+        if record is None:
+            metadata = self.owner.metadata
+            if taken:
+                metadata["reclaimed_from"], metadata["reclaimed_reason"] = taken
+            record = encode(
+                self.owner.owner,
+                self.ttl,
+                metadata,
+                owner or this_process(),
+                mode=self._mode,
+                durability=_native.DURABILITY[self._durability],
+                detached=owner is not None,
+            )
+            if taken:
+                self._records = (*self._records[1 - _RECORDS_KEPT :], record)
+            elif owner is None:
+                self._plain = record
+        put_since(record, self._now())
+        return record
+
+    def _now(self) -> bytes:
+        return iso(self._clock()).encode("ascii")
+
+    def _decode(self, content: bytes) -> TaskInfo:
+        return decode(content)
+
+    @property
+    def info(self) -> TaskInfo | None:
+        """What this object's record says; ``None`` while it is not held."""
+        info = super().info
+        return info if isinstance(info, TaskInfo) else None
+
+    def _forget_after_fork(self) -> None:
+        super()._forget_after_fork()
+        self._plain = None  # it names the parent
+        self._records = ()
+
+    # ------------------------------------------------------------------ acquiring
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free, its time is over, or its holder is dead."""
+        before, depth = self._native.serial, self._depth()
+        try:
+            taken = super().try_acquire()
+            if taken:
+                self._note_taken(sys._getframe(1), depth)
+        except BaseException:
+            self._undo_beyond(depth, before)
+            raise
+        return taken
+
+    def _take(self, timeout: float | None, frame: FrameType) -> None:
+        before, depth = self._native.serial, self._depth()
+        try:
+            super()._take(timeout, frame)
+            self._note_taken(frame, depth)
+        except LockTimeoutError as error:
+            if error.status is None:
+                raise
+            self._audit.denied(error.status, LOCK_HELD)
+            raise LockTimeoutError(
+                f"{self.path} could not be acquired in time. "
+                f"{explain(error.status, self.path, self._clock())}",
+                path=self.path,
+                status=error.status,
+            ) from None
+        except BaseException:
+            self._undo_beyond(depth, before)
+            raise
+
+    def _depth(self) -> int:
+        """Say how often this thread holds the lock."""
+        native = self._native
+        return int(native.depth) if native.owner == _native.this_thread() else 0
+
+    def _undo_beyond(self, depth: int, before: int) -> None:
+        # What the engine was interrupted in, it has undone itself; what came after it has not.
+        if self._depth() > depth:
+            self._undo(before)
+
+    def _try_again(self) -> int:
+        outcome = None
+        try:
+            outcome = super()._try_again()
+            return outcome
+        finally:
+            self._settle_reclaim(won=outcome == _native.OK)
+
+    def _settle_reclaim(self, *, won: bool) -> None:
+        """Forget from whom the lock was taken: whoever comes in between is another holder."""
+        taken, self._reclaimed = self._reclaimed, None
+        if taken and not won:
+            self._audit.reclaimed(*taken, acquired=False)
+
+    def _made_way(self, found: LockStatus) -> None:
+        if isinstance(found.info, TaskInfo):
+            self._reclaimed = taken_from(found.info, why_it_made_way(found, self._clock()))
+
+    def reclaim(self, *, allow: str | Collection[str] = ()) -> TaskInfo:
+        """Take the lock from its holder if there is a reason, at once; what its record says.
+
+        A lock whose time is over or whose holder is proven to be dead is taken, and a free one
+        too.  One that is held is taken only for a reason that the decision tree has *and* that
+        ``allow`` names: ``"SAME_USER"``, ``"HIGHER_PRIVILEGE"``, ``"EMERGENCY_OVERRIDE"``.  Its
+        holder learns of that at its next ``check``, ``refresh`` or ``release``.  Else
+        ``ReclaimDeniedError``.
+        """
+        allowed = checked_allow(allow)
+        frame = sys._getframe(1)
+        depth = self._depth()
+        if depth:
+            raise _explain.deadlock_error(self, frame)
+        before = self._native.serial
+        try:
+            self._reclaim(allowed)
+            self._note_taken(frame, depth)
+            info = self.info
+            assert info is not None
+        except BaseException:
+            self._undo_beyond(depth, before)
+            raise
+        return info
+
+    def _reclaim(self, allowed: frozenset[str]) -> None:
+        meant = None
+        for _ in range(_TRIES):
+            found = self.status()
+            if found.state != "free":
+                # A name is given for the holder that is there, and not for whoever comes next.
+                holder = holder_of(found)
+                meant = meant or holder
+                named = allowed if holder == meant and not self._native.held else ()
+                reason = permitted(found, self.owner, named, self._clock())
+                if reason is None:
+                    break
+                robs = reason not in (HOLDER_DEAD, BY_POLICY)
+                if not remove_exactly(found, self._encoded, robs=robs):
+                    continue
+                if isinstance(found.info, TaskInfo):
+                    self._reclaimed = taken_from(found.info, reason)
+            won = False
+            try:
+                won = BaseLock.try_acquire(self)
+            finally:
+                self._settle_reclaim(won=won)
+            if won:
+                return
+        denied = denied_error(found, self.path, self.owner, self._clock())
+        self._audit.denied(found, denied.decision.reason)
+        raise denied
+
+    # ------------------------------------------------------------------ holding, letting go
+
+    def _refresh(self, patience: float) -> bool:
+        """Begin the lock's time anew: write the present time into the record."""
+        record = self._record
+        if record is None or not self._native.held:
+            return super()._refresh(patience)
+        before = since_of(record)
+        put_since(record, self._now())
+        try:
+            done = super()._refresh(patience)
+        except LockLostError:
+            self._note_lost()
+            raise
+        except BaseException:
+            self._refresh_failed(record, before)
+            raise
+        if not done:
+            self._refresh_failed(record, before)
+        return done
+
+    def _refresh_failed(self, record: _native.Record, before: bytes) -> None:
+        put_since(record, before)
+        if self._heartbeat is not None and self._native.held:
+            from semlock import _heartbeat  # noqa: PLC0415 - threads, for those who ask
+
+            # The next beat would come when the time is over.
+            _heartbeat.watch(self, self._heartbeat * _TRY_AGAIN)
+
+    def check(self) -> None:
+        """Make sure that the lock is still held: ``LockLostError`` if somebody took it."""
+        try:
+            super().check()
+        except LockLostError:
+            self._note_lost()
+            raise
+
+    def release(self) -> None:
+        """Let go of the lock; ``LockLostError`` if somebody has taken it meanwhile."""
+        endings, depth = self._native.endings, self._native.depth
+        try:
+            super().release()
+        except (SemlockError, OSError):
+            raise
+        except BaseException:
+            self._end(endings)  # it was interrupted before the engine could see to that
+            raise
+        self._note_released(endings, depth)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        endings, depth = self._native.endings, self._native.depth
+        try:
+            super().__exit__(kind, error, traceback)
+        except (SemlockError, OSError):
+            raise
+        except BaseException:
+            self._end(endings)
+            raise
+        self._note_released(endings, depth)
+
+    def _finish_release(self, outcome: int) -> None:
+        try:
+            super()._finish_release(outcome)
+        except LockLostError:
+            self._note_lost()
+            raise
+
+    # ------------------------------------------------------------------ the audit log
+
+    def _note_taken(self, frame: FrameType, depth: int) -> None:
+        if depth:
+            return  # it was held before, and only counts once more
+        self._place = (frame.f_code, frame.f_lasti)
+        info = self.info if self._audit.on else None
+        if info is not None:
+            self._audit.taken(info)
+
+    def _note_released(self, endings: int, depth: int) -> None:
+        native = self._native
+        if depth == 1 and native.endings != endings and self._lost_win != native.serial:
+            self._audit.released()
+
+    def _note_lost(self) -> None:
+        # Once for each time that it was won, however often somebody asks.
+        if self._lost_win != self._native.serial:
+            self._lost_win = self._native.serial
+            self._audit.lost()
