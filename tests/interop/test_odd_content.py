@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock import feature, sema, semats
+from semlock import feature, sema, semats, sidecar, task
 
 NOW = int(time.time())
 GONE = 2**22 - 1  # a process number that exists nowhere here
@@ -36,6 +36,32 @@ def pair(pid=GONE, stamp=NOW, tag=""):
     return f"{pid}:{stamp}"
 
 
+def beside(pid=GONE, stamp=NOW, tag="t"):
+    """A sidecar record: any JSON object, of which only ``createdAt`` and ``pid`` are read."""
+    if isinstance(stamp, int) and 0 < stamp < 10**11:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(stamp))
+    return json.dumps({"pid": pid, "tag": tag, "createdAt": stamp}, indent=2) + "\n"
+
+
+def task_record(pid=GONE, stamp=NOW, tag="t"):
+    """A task lock of the old form: milliseconds, and an hour to live."""
+    since = stamp * 1000 if isinstance(stamp, int) else stamp
+    owner = {"owner": f"pid-{pid}@{tag}", "since": since, "ttl": 3600}
+    return json.dumps(owner, indent=2)
+
+
+def sidecar_lock(path):
+    return sidecar.SidecarLock(path + ".target", lock_path=path)
+
+
+def sidecar_status(path):
+    return sidecar.status(path + ".target", lock_path=path)
+
+
+def task_lock(path):
+    return task.TaskLock(path, "me", audit=False)
+
+
 def feature_lock(path):
     directory, name = os.path.split(os.path.dirname(path))
     return feature.FeatureLock(name, os.path.dirname(directory))
@@ -51,11 +77,14 @@ SYSTEMS = [
     System("sema", sema.Semaphore, sema.status, text),
     System("semats", semats.Semaphore, semats.status, text),
     System("feature", feature_lock, feature_status, pair),
+    System("sidecar", sidecar_lock, sidecar_status, beside),
+    System("task", task_lock, task.status, task_record),
 ]
 
 # What every system makes of a row: the state, and whether a try takes it at once.
 HELD, UNREADABLE, STALE = ("held", False), ("unreadable", False), ("stale", True)
-BAD_PATH = ("LockPathError", False)
+# The sidecar lock fails closed: a stale lock stays, unless the caller vouches for its end.
+CLOSED = ("stale", False)
 
 ROWS = {
     "empty": lambda record: b"",
@@ -101,23 +130,33 @@ EXPECTED = {
     "NUL in front": UNREADABLE,
     "binary": UNREADABLE,
     "one MiB": UNREADABLE,
-    "pid huge": UNREADABLE,
-    "pid beyond any integer": UNREADABLE,
-    "pid negative": UNREADABLE,
-    "pid zero": UNREADABLE,
-    "pid a word": UNREADABLE,
-    "time not a number": UNREADABLE,
-    "time infinite": UNREADABLE,
-    "time negative": UNREADABLE,
+    "pid huge": {"sidecar": HELD, "task": HELD, "": UNREADABLE},
+    "pid beyond any integer": {"sidecar": HELD, "": UNREADABLE},
+    "pid negative": {"sidecar": HELD, "task": HELD, "": UNREADABLE},
+    "pid zero": {"sidecar": HELD, "task": HELD, "": UNREADABLE},
+    "pid a word": {"sidecar": HELD, "task": HELD, "": UNREADABLE},
+    "time not a number": {"sidecar": HELD, "": UNREADABLE},
+    "time infinite": {"sidecar": HELD, "": UNREADABLE},
+    "time negative": {"sidecar": HELD, "": UNREADABLE},
     "time of next month": {"feature": UNREADABLE, "": HELD},
     "time in milliseconds": {"feature": UNREADABLE, "": HELD},
-    "time of last week": {"lock": HELD, "": STALE},
+    "time of last week": {"lock": HELD, "sidecar": CLOSED, "": STALE},
     "our own pid": HELD,
-    "our own pid, last week": {"lock": HELD, "semats": HELD, "": STALE},
+    "our own pid, last week": {
+        "lock": HELD,
+        "semats": HELD,
+        "sidecar": CLOSED,
+        "": STALE,
+    },
     "unicode": HELD,
     "equals signs": HELD,
     "forged line": HELD,
-    "the same key twice": {"feature": UNREADABLE, "": HELD},
+    "the same key twice": {
+        "feature": UNREADABLE,
+        "sidecar": UNREADABLE,
+        "task": UNREADABLE,
+        "": HELD,
+    },
 }
 
 
