@@ -14,15 +14,16 @@
 
 #include "semlock.h"
 
-/* Are these bytes all that is in the file? */
+/* Are these bytes all that is in the file?  Asked by one call, so that nothing can come in
+ * between it and what is done next. */
 static int
 holds(int fd, const char *bytes, int32_t length)
 {
     char now[SEMLOCK_REWRITE_LIMIT + 1];
-    int found = semlock_read_all(fd, now, length + 1);
+    ssize_t found = pread(fd, now, (size_t)length + 1, 0);
 
     if (found < 0) {
-        return found;
+        return -errno;
     }
     return found == length && memcmp(now, bytes, (size_t)length) == 0 ? SEMLOCK_OK
                                                                       : SEMLOCK_CHANGED;

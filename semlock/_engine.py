@@ -50,6 +50,7 @@ _LAST_LOOK = 1_000_000_000
 _GUARD_PAUSE = 0.0005
 _RECLAIM_PATIENCE = 0.002
 _TRIES = 10
+_RECORDS_KEPT = 7
 
 _RELEASED = (OK, NESTED)
 
@@ -97,6 +98,7 @@ class BaseLock:
         "_first_seen",
         "_forked",
         "_heartbeat",
+        "_laid_out",
         "_mode",
         "_native",
         "_on_lost",
@@ -149,6 +151,7 @@ class BaseLock:
         self._heartbeat = heartbeat
         self._on_lost = on_lost
         self._record: _native.Record | None = None
+        self._laid_out: tuple[_native.Record, ...] = ()
         self._place: tuple[CodeType, int] | None = None
         self._forked = False
         self._seen: tuple[int, int, int] | None = None
@@ -322,7 +325,11 @@ class BaseLock:
         self._native.look_at = now + min(max(watched, _FIRST_LOOK), _LAST_LOOK)
 
     def _lay_out(self, owner: Process | None = None) -> None:
+        if owner is None and self._record is not None and self._native.owner:
+            return  # some thread tries or holds by this record, so it must stay as it is
         record = self._compose(owner)
+        # The core may still read an earlier one, in a try of another thread that has just begun.
+        self._laid_out = (*self._laid_out[-_RECORDS_KEPT:], record)
         self._native.record = record.cdata
         self._record = record
 

@@ -146,9 +146,9 @@ class FeatureLock(BaseLock):
         return decode(content)
 
     def _text(self, record: _native.Record, stamp: int) -> bytes:
-        if stamp == self._native.stamp:
-            return record.text
-        pid = record.text.partition(b":")[0]
+        pid, _, won = record.text.partition(b":")
+        if int(won.partition(b".")[0]) == stamp:
+            return record.text  # the time of winning, to its last digit
         return b"%s:%d.0000000" % (pid, stamp)
 
 

@@ -23,6 +23,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -62,10 +63,14 @@ def serve(commands, answers):
             answer = pickle.dumps((True, value))
         except BaseException as error:
             try:
-                answer = pickle.dumps((False, (error, traceback.format_exc())))
+                text = traceback.format_exc()
+            except Exception:  # it may not read its own source any more
+                text = repr(error)
+            try:
+                answer = pickle.dumps((False, (error, text)))
                 pickle.loads(answer)
             except Exception:
-                answer = pickle.dumps((False, (RuntimeError(repr(error)), traceback.format_exc())))
+                answer = pickle.dumps((False, (RuntimeError(repr(error)), text)))
             del error
         answers.write(head.pack(len(answer)) + answer)
         answers.flush()
@@ -121,12 +126,16 @@ class Child:
     ``setup`` is the first piece of code.
     """
 
-    def __init__(self, setup: str = "import os, semlock", *, wrapper=(), env=None, options=()):
+    def __init__(
+        self, setup: str = "import os, semlock", *, wrapper=(), env=None, options=(), cwd=None
+    ):
         self.process = subprocess.Popen(
             [*wrapper, sys.executable, *options, "-c", _SERVER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **(env or {})},
+            # Not in a checkout, whose sources python -c would import instead of what is installed.
+            cwd=tempfile.gettempdir(),
         )
         try:
             # Two numbers: the child's own, which another PID namespace may have given, and
@@ -272,6 +281,7 @@ class InPlaceLock(semlock.Lock):
 # One event: its kind, which lock, when, and the number of the hold in its process.  The size
 # divides a page, so no write is cut in two by a kill that comes in the middle of it.
 _EVENT = struct.Struct("<c7xQQQ")
+EVENT_SIZE = _EVENT.size
 _ENTER, _LEAVE = b"E", b"L"
 
 
@@ -308,9 +318,7 @@ def read_holds(file: str, killed_at: int | None) -> list[tuple[int, int, int]]:
     holds = []
     data = Path(file).read_bytes()
     entered = None
-    for kind, which, at, _ in _EVENT.iter_unpack(
-        data[: len(data) // _EVENT.size * _EVENT.size]
-    ):
+    for kind, which, at, _ in _EVENT.iter_unpack(data[: len(data) // EVENT_SIZE * EVENT_SIZE]):
         if kind == _ENTER:
             assert entered is None, f"{file}: entered twice without leaving"
             entered = (which, at)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -175,6 +176,49 @@ odd_paths(semlock_pool *pool)
     CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == -EFBIG);
     CHECK(view.size == 65 && unlink(a) == 0);
     CHECK(files() == 0);
+}
+
+static void
+rewriting(semlock_pool *pool)
+{
+    static const char old[] = "{\"owner\": \"a\"}";
+    static const char new[] = "{\"owner\": \"pid-a\"}";
+    static const char page[SEMLOCK_REWRITE_LIMIT + 1];
+    const int32_t length = (int32_t)sizeof new - 1;
+    semlock_record record = record_of(0);
+    semlock_lock lock;
+    semlock_view view;
+    char a[400], bytes[500];
+    int before = descriptors();
+    int fd;
+
+    start(&lock, a, "rewritten", &record);
+    CHECK(semlock_try(&lock, pool) == SEMLOCK_OK);
+    CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+    CHECK(semlock_rewrite(a, pool, &view, bytes, bytes, view.length) == SEMLOCK_ALIVE);
+    CHECK(semlock_release(&lock, pool) >= SEMLOCK_OK && !lock.held);
+    CHECK(semlock_rewrite(a, pool, &view, bytes, bytes, view.length) == SEMLOCK_LOST);
+
+    fd = open(a, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    CHECK(write(fd, old, sizeof old - 1) == sizeof old - 1);
+    CHECK(semlock_rewrite(a, pool, &view, bytes, bytes, view.length) != SEMLOCK_OK);
+    CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+    CHECK(semlock_rewrite(a, pool, &view, bytes, new, view.length - 1) == -EINVAL);
+    CHECK(semlock_rewrite(a, pool, &view, bytes, page, sizeof page) == -EINVAL);
+    CHECK(flock(fd, LOCK_EX) == 0);
+    CHECK(semlock_rewrite(a, pool, &view, bytes, new, length) == SEMLOCK_GUARDED);
+    CHECK(flock(fd, LOCK_UN) == 0);
+    CHECK(semlock_rewrite(a, pool, &view, bytes, new, length) == SEMLOCK_OK);
+    CHECK(semlock_rewrite(a, pool, &view, bytes, new, length) == SEMLOCK_CHANGED);
+    CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+    CHECK(view.length == length && memcmp(bytes, new, (size_t)length) == 0);
+    CHECK(semlock_rewrite(a, pool, &view, bytes, new, length) == SEMLOCK_OK);
+    CHECK(semlock_rewrite(a, pool, &view, bytes, page, SEMLOCK_REWRITE_LIMIT) == SEMLOCK_OK);
+    close(fd);
+    CHECK(unlink(a) == 0);
+    semlock_pool_drain(pool, NULL, 0);
+    CHECK(files() == 0);
+    CHECK(descriptors() == before);
 }
 
 static void
@@ -369,6 +413,8 @@ main(int count, char **words)
     puts("lost");
     odd_paths(pool);
     puts("odd paths");
+    rewriting(pool);
+    puts("rewriting");
     nested(pool);
     puts("nested");
     batch(pool);

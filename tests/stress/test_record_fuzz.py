@@ -60,7 +60,7 @@ def read_again(content: bytes) -> dict | None:
         return None
     fields: dict[bytes, bytes] = {}
     for line in re.split(rb"\r?\n", content + b"\n"):
-        found = re.match(rb"([^=]*)=(.*)\Z", line.removesuffix(b"\r"), re.DOTALL)
+        found = re.match(rb"([^=]*)=(.*)\Z", line, re.DOTALL)
         if found is not None:
             fields[found[1]] = found[2]
 
@@ -136,6 +136,8 @@ def mutations(draw) -> bytes:
 @example(b"\xef\xbb\xbfpid=1\ntimestamp=1\n")
 @example(b"pid=1\0\ntimestamp=1\n")
 @example(b"pid = 1\ntimestamp=1\n")
+@example(b"pid=1\r\r\ntimestamp=1\r\r\n")
+@example(b"pid=1\ntimestamp=1\ntag=a\r\r\nhost=b\r\r")
 def test_any_bytes_are_a_record_or_a_record_error(content):
     assert_read_alike(content)
 

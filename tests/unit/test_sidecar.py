@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,11 @@ from semlock import policy, retry, sidecar
 from semlock._json_records import iso_time
 from semlock.sidecar import RetryOptions, SidecarLock, acquire_file_lock
 from support import Child, in_a_fork, wait_until
+
+# Only there does the kernel vouch for a holder, and are finished files kept for the next win.
+only_linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the kernel has no witness here"
+)
 
 ONCE = RetryOptions(retries=0)
 TOKEN = "\t" * 8 + " \t" * 64
@@ -307,6 +313,7 @@ class TestStaleness:
         with pytest.raises(sidecar.FileLockStaleError):
             acquire_file_lock(target, retry=ONCE)
 
+    @only_linux
     def test_is_never_that_of_a_holder_whom_the_kernel_vouches_for(self, target, lock_file):
         with acquire_file_lock(target, payload=lambda: created(10**6)):
             os.utime(lock_file, (1, 1))
@@ -315,6 +322,7 @@ class TestStaleness:
             with pytest.raises(sidecar.FileLockTimeoutError):
                 acquire_file_lock(target, retry=ONCE)
 
+    @only_linux
     def test_is_that_of_a_semlock_process_that_was_killed(self, target, lock_file):
         with Child("from semlock import sidecar") as child:
             child.run(
@@ -402,6 +410,7 @@ class TestShouldReclaim:
             acquire_file_lock(target, retry=options, should_reclaim=answer)
         assert len(answer) == 4
 
+    @only_linux
     def test_is_told_when_the_same_manager_holds_the_lock(self, target):
         locks = sidecar.create_file_lock_manager("told")
         answer = Calls(False)
@@ -522,6 +531,7 @@ class TestRemoveIfUnchanged:
 
         self.acquire(target, remove).release()
 
+    @only_linux
     def test_never_removes_the_lock_of_a_holder_whom_the_kernel_vouches_for(
         self, target, lock_file
     ):
@@ -1030,6 +1040,7 @@ def test_two_threads_through_one_object_never_hold_at_once(target):
     assert overlaps == []
 
 
+@only_linux
 def test_clean_leaves_sidecar_locks_alone_and_removes_what_the_dead_left(
     target, tmp_path, monkeypatch
 ):

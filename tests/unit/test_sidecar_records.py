@@ -1,13 +1,10 @@
 """The bytes of sidecar locks: JSON as JavaScript writes it, and the name behind it."""
 
 import enum
-import json
 import re
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import semlock
 from semlock import LockRecordError, sidecar
@@ -23,25 +20,6 @@ NUMBERS = [
     (1e-5, "0.00001"), (0.000001, "0.000001"), (1e-7, "1e-7"), (1.5e-7, "1.5e-7"),
     (5e-324, "5e-324"), (12345.678, "12345.678"),
 ]  # fmt: skip
-
-# Every value that JSON can hold.  A float is equal to the integer that JavaScript may make of
-# it, as long as that integer has no more digits than the float.
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**200), 2**200)
-    | st.floats(-(2.0**53), 2.0**53)
-    | st.text(st.characters(exclude_categories=["Cs"]))
-)
-VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20
-)
-PAYLOADS = st.dictionaries(
-    st.text(st.characters(exclude_categories=["Cs"])), VALUES, max_size=8
-)
-
-
-FEWER = settings(max_examples=40)
 
 
 class TestWriting:
@@ -102,25 +80,6 @@ class TestWriting:
 
 
 class TestReading:
-    @FEWER
-    @given(PAYLOADS)
-    def test_gives_back_what_was_written(self, payload):
-        info = decode(compose(payload))
-        assert info.payload == payload
-        assert re.fullmatch("[0-9a-f]{32}", info.token)
-
-    @FEWER
-    @given(PAYLOADS)
-    def test_by_others_gives_the_same(self, payload):
-        assert json.loads(compose(payload)) == payload
-
-    @given(st.binary(max_size=200))
-    def test_of_anything_else_is_one_error(self, content):
-        try:
-            assert isinstance(decode(content).payload, dict)
-        except LockRecordError:
-            pass
-
     @pytest.mark.parametrize(
         "content",
         [
@@ -196,12 +155,6 @@ class TestTimes:
         assert iso_time(1795006136.7359) == "2026-11-18T12:48:56.735Z"
         assert iso_time(0) == "1970-01-01T00:00:00.000Z"
 
-    @given(st.integers(0, 253402300799999))
-    def test_that_are_written_are_read_back(self, milliseconds):
-        assert parse_iso_time(iso_time(milliseconds / 1000)) == pytest.approx(
-            milliseconds / 1000, abs=0.0011
-        )
-
     @pytest.mark.parametrize(
         ("text", "seconds"),
         [
@@ -232,16 +185,6 @@ class TestTimes:
 
 
 class TestRestamping:
-    @FEWER
-    @given(PAYLOADS, st.integers(0, 253402300799))
-    def test_changes_nothing_but_the_time_and_never_the_length(self, payload, seconds):
-        created = iso_time(1795006136.735)
-        before = compose({**payload, "createdAt": created})
-        after = restamp(before, seconds)
-        assert len(after) == len(before)
-        assert decode(after).payload == {**payload, "createdAt": iso_time(seconds)}
-        assert decode(after).token == decode(before).token
-
     @pytest.mark.parametrize(
         "payload",
         [

@@ -307,7 +307,7 @@ def test_a_holder_that_writes_its_file_anew_meanwhile_is_not_overwritten(migrato
         owner = json.loads(content)["owner"]
         if owner not in ("the next one", "pid-the next one"):
             overwritten.append(number)
-    # Before the call that writes, and after the one that looked last.
+    # After the call that looked last, and before the one that writes.
     assert len(overwritten) == 2
 
 
@@ -333,9 +333,10 @@ def test_who_reclaims_meanwhile_gets_a_lock_of_his_own(migrator, path):
 
 @pytest.mark.parametrize("die", [die_before, die_after])
 def test_a_kill_leaves_a_whole_record_that_can_be_migrated(die, migrator, path):
+    one = migrator()
     for number in itertools.count(1):
         Path(path).write_bytes(OLD)
-        if not migrator().dies(MIGRATE, die(nth=number)):
+        if not one.do(f"in_a_child(lambda: {MIGRATE})", die(nth=number)):
             break
         assert Path(path).read_bytes() in (OLD, OLD.ljust(len(NEW)), NEW)
         assert migrate(path, audit=False, clock=at_three).outcome in ("migrated", "enhanced")
@@ -388,7 +389,7 @@ def test_without_a_guard_it_works_as_well(migrator, path):
 def test_many_migrate_at_once_and_one_does_it(path):
     children = [Child("from semlock import task") for _ in range(4)]
     try:
-        for _ in range(25):
+        for _ in range(12):
             Path(path).write_bytes(OLD)
             for child in children:
                 child.send(f"task.migrate({path!r}, audit=False).outcome")
@@ -410,7 +411,12 @@ for number in range(400):
     record["owner"] = f"agent-{{number}}"
     handle = os.open({path!r}, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     os.write(handle, json.dumps(record, indent=2).encode())
-    seen = json.loads(open({path!r}).read().rstrip("\\0"))
+    for again in range(1000):
+        try:
+            seen = json.loads(open({path!r}).read())
+            break
+        except ValueError:
+            pass  # a reader that asks for nothing may see a mixture for a moment
     assert seen["owner"] in (record["owner"], "pid-" + record["owner"]), seen
     os.unlink({path!r})
     os.close(handle)

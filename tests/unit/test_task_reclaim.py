@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import semlock
+import support
 from faultlib import Actor, ActorError, build_shim, compiler, stop_after, stop_before
 from semlock import task
 from semlock.task import LockOwner, ReclaimDecision, TaskLock, decide, decode
-from support import Child
+from support import Child, overlaps, read_holds
 
 T0 = 1761229800.0  # 2025-10-23T14:30:00.000Z
 SETUP = "import semlock; from semlock import task; from semlock.task import TaskLock"
@@ -437,6 +438,57 @@ def test_of_many_reclaimers_in_processes_one_wins(path):
     finally:
         for child in children:
             child.close()
+
+
+def test_nobody_overlaps_in_a_storm_with_others_who_look_reclaim_and_migrate(path, tmp_path):
+    setup = f"""
+import sys; sys.path.insert(0, {os.path.dirname(support.__file__)!r})
+from support import HoldRecord
+import semlock
+from semlock import task
+from semlock.task import TaskLock
+"""
+    work = """
+lock = TaskLock({path!r}, 'pid-{number}@child', audit=False, durability='none')
+record = HoldRecord({file!r})
+for _ in range(120):
+    with lock:
+        record.enter(0)
+        lock.refresh()
+        lock.check()
+        record.leave(0)
+record.close()
+"""
+    meddle = """
+lock = TaskLock({path!r}, 'meddler', audit=False, durability='none')
+taken = 0
+for _ in range(300):
+    task.status({path!r})
+    task.migrate({path!r}, audit=False)
+    semlock.clean({directory!r})
+    try:
+        lock.reclaim(allow=('SAME_USER', 'HIGHER_PRIVILEGE', 'EMERGENCY_OVERRIDE'))
+        taken += 1
+        lock.check()
+        lock.release()
+    except task.ReclaimDeniedError:
+        pass
+taken
+"""
+    files = [str(tmp_path / f"holds{number}") for number in range(3)]
+    children = [Child(setup) for _ in range(4)]
+    try:
+        for number, file in enumerate(files):
+            children[number].send(work.format(path=path, number=number, file=file))
+        children[3].send(meddle.format(path=path, directory=str(tmp_path)))
+        for child in children:
+            child.receive()
+    finally:
+        for child in children:
+            child.close()
+    holds = [hold for file in files for hold in read_holds(file, None)]
+    assert len(holds) == 360
+    assert overlaps(holds) == []
 
 
 @pytest.fixture(scope="module")
