@@ -8,6 +8,8 @@ Nothing that it meets, not even an error in a user's callback, ends it or the pr
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from time import monotonic
 from weakref import ref
 
@@ -18,7 +20,9 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from semlock._engine import BaseLock
 
-_condition = threading.Condition()
+# Wakes the thread.  No lock is taken on the way of the user's threads: an interrupt between
+# taking it and entering its block would keep it taken for ever.  A put is one step.
+_wake: SimpleQueue[None] = SimpleQueue()
 _due: dict[int, tuple[float, float, ref[BaseLock]]] = {}
 _thread: threading.Thread | None = None
 _NOTHING: tuple[None, None, None] = (None, None, None)
@@ -35,44 +39,43 @@ def watch(lock: BaseLock, interval: float) -> None:
         if _due.get(key, _NOTHING)[2] is reference:
             _due.pop(key, None)
 
-    with _condition:
-        at = monotonic() + interval
-        sooner = at < min((due for due, _, _ in list(_due.values())), default=at + 1)
-        _due[key] = (at, interval, ref(lock, forget))
-        if _thread is None or not _thread.is_alive():
-            _thread = threading.Thread(target=_run, name="semlock-heartbeat", daemon=True)
-            _thread.start()
-        elif sooner:
-            _condition.notify()
+    at = monotonic() + interval
+    sooner = at < min((due for due, _, _ in list(_due.values())), default=at + 1)
+    _due[key] = (at, interval, ref(lock, forget))
+    if _thread is None or not _thread.is_alive():
+        # Two threads that get here at once start two, which share the work.
+        _thread = threading.Thread(target=_run, name="semlock-heartbeat", daemon=True)
+        _thread.start()
+    elif sooner:
+        _wake.put(None)
 
 
 def _forget() -> None:
-    # The thread did not come along, and the condition may have been taken when it forked.
-    global _condition, _thread  # noqa: PLW0603
-    _condition = threading.Condition()
+    # The thread did not come along, and the queue may have been in use when it forked.
+    global _wake, _thread  # noqa: PLW0603
+    _wake = SimpleQueue()
     _due.clear()
     _thread = None
 
 
 def _run() -> None:
     while True:
-        with _condition:
-            now = monotonic()
-            waiting = list(_due.items())
-            ready = [key for key, (at, _, _) in waiting if at <= now]
-            if not ready:
-                # An idle thread waits without an end: watch() wakes it.
-                nearest = min((at for _, (at, _, _) in waiting), default=None)
-                _condition.wait(None if nearest is None else nearest - now)
-                continue
-            entries = [(key, entry) for key in ready if (entry := _due.pop(key, None))]
+        now = monotonic()
+        waiting = list(_due.items())
+        ready = [key for key, (at, _, _) in waiting if at <= now]
+        if not ready:
+            # An idle thread waits without an end: watch() wakes it.
+            nearest = min((at for _, (at, _, _) in waiting), default=None)
+            with suppress(Empty):
+                _wake.get(timeout=None if nearest is None else nearest - now)
+            continue
+        entries = [(key, entry) for key in ready if (entry := _due.pop(key, None))]
         for key, (_, interval, reference) in entries:
             lock = reference()
             pause = None if lock is None else _beat(lock, interval)
             del lock  # or this thread would keep it alive until the next beat
             if pause is not None:
-                with _condition:
-                    _due.setdefault(key, (monotonic() + pause, interval, reference))
+                _due.setdefault(key, (monotonic() + pause, interval, reference))
 
 
 def _beat(lock: BaseLock, interval: float) -> float | None:

@@ -46,10 +46,6 @@ _TRY_AGAIN = 1 / 15
 
 _TRIES = 100
 
-# How many records are kept that were made for one taking over each.  Another thread may be in
-# a try with one of them, through the same object, when the next is made.
-_RECORDS_KEPT = 16
-
 
 class TaskLock(BaseLock):
     """A lock by the rules of the task lock.
@@ -72,7 +68,7 @@ class TaskLock(BaseLock):
     """
 
     __slots__ = (
-        "_audit", "_clock", "_lost_win", "_plain", "_reclaimed", "_records", "network", "owner",
+        "_audit", "_clock", "_lost_win", "_plain", "_reclaimed", "network", "owner",
         "ttl",
     )  # fmt: skip
     _each_time = True
@@ -104,7 +100,6 @@ class TaskLock(BaseLock):
         self.network = network
         self._clock = clock
         self._plain: _native.Record | None = None
-        self._records: tuple[_native.Record, ...] = ()
         self._reclaimed: tuple[str, str] | None = None
         self._lost_win = 0
         super().__init__(
@@ -127,11 +122,6 @@ class TaskLock(BaseLock):
 
     # ------------------------------------------------------------------ the record
 
-    def _lay_out(self, owner: Process | None = None) -> None:
-        if owner is None and self._record is not None and self._native.owner:
-            return  # some thread tries or holds by this record: it must stay as it is
-        super()._lay_out(owner)
-
     def _compose(self, owner: Process | None) -> _native.Record:
         taken = owner is None and self._reclaimed
         record = None if owner is not None or taken else self._plain
@@ -148,9 +138,7 @@ class TaskLock(BaseLock):
                 durability=_native.DURABILITY[self._durability],
                 detached=owner is not None,
             )
-            if taken:
-                self._records = (*self._records[1 - _RECORDS_KEPT :], record)
-            elif owner is None:
+            if not taken and owner is None:
                 self._plain = record
         put_since(record, self._now())
         return record
@@ -170,7 +158,6 @@ class TaskLock(BaseLock):
     def _forget_after_fork(self) -> None:
         super()._forget_after_fork()
         self._plain = None  # it names the parent
-        self._records = ()
 
     # ------------------------------------------------------------------ acquiring
 

@@ -245,24 +245,21 @@ def test_after_a_long_sleep_of_the_machine_each_lock_is_refreshed_once(new_lock,
         lock.acquire()
     assert all(lock.beats.empty() for lock in locks)
     ahead[0] += 1_000_000
-    with _heartbeat._condition:
-        _heartbeat._condition.notify()
+    _heartbeat._wake.put(None)
     for lock in locks:
         await_beats(lock, 1)
     rounds_pass(new_lock)
     assert all(lock.beats.empty() for lock in locks)
     # The next one is due an interval after the waking, and not at once.
     ahead[0] += 1001
-    with _heartbeat._condition:
-        _heartbeat._condition.notify()
+    _heartbeat._wake.put(None)
     for lock in locks:
         await_beats(lock, 1)
         assert lock.beats.empty()
     # The clock of this test goes away; what is due by it must not outlive it.
     for lock in locks:
         lock.release()
-    with _heartbeat._condition:
-        _heartbeat._due.clear()
+    _heartbeat._due.clear()
 
 
 _SETUP = f"""
@@ -297,8 +294,8 @@ def test_a_process_that_was_stopped_goes_on_with_one_beat_and_no_burst(tmp_path)
         stopped = time.monotonic()
         # The one wait for a time: that many intervals must really pass.
         time.sleep(20 * interval)
-        child.resume()
         resumed = time.monotonic()
+        child.resume()
         before = child.run("len(lock.beats)")
         wait_until(lambda: child.run("len(lock.beats)") >= before + 3, "it beats again")
         beats = child.run("lock.beats")

@@ -7,6 +7,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import semlock
 import support
 from faultlib import Actor, ActorError, build_shim, compiler, stop_after, stop_before
-from semlock import task
+from semlock import _native, task
 from semlock.task import LockOwner, ReclaimDecision, TaskLock, decide, decode
 from support import Child, overlaps, read_holds
 
@@ -210,6 +211,29 @@ def test_reclaim_takes_a_dead_holders_lock_too(path):
     lock = TaskLock(path, "me")
     assert lock.reclaim().metadata["reclaimed_reason"] == "HOLDER_DEAD"
     lock.release()
+
+
+@pytest.mark.parametrize("reason", ["LOCK_EXPIRED", "HOLDER_DEAD"])
+def test_the_dead_are_not_robbed_but_only_removed_while_they_are_dead(
+    reason, path, monkeypatch
+):
+    """Whoever is proven to be dead and turns out to live when it comes to it is let alone."""
+    asked = []
+    real = _native.remove
+
+    def remove(place, seen, *, despite_witness):
+        asked.append(despite_witness)
+        return real(place, seen, despite_witness=despite_witness)
+
+    with Child(SETUP) as child:
+        child.run(f"lock = TaskLock({path!r}, 'pid-1@child', ttl=60); lock.try_acquire()")
+        child.kill()
+    monkeypatch.setattr(_native, "remove", remove)
+    clock = (lambda: 1e11) if reason == "LOCK_EXPIRED" else time.time
+    lock = TaskLock(path, "me", clock=clock)
+    assert lock.reclaim().metadata["reclaimed_reason"] == reason
+    lock.release()
+    assert asked == [reason == "LOCK_EXPIRED"]
 
 
 def test_a_foreign_process_that_does_not_exist_proves_nothing(path):
