@@ -51,11 +51,11 @@ def task_record(pid=GONE, stamp=NOW, tag="t"):
 
 
 def sidecar_lock(path):
-    return sidecar.SidecarLock(path + ".target", lock_path=path)
+    return sidecar.SidecarLock(path + ".target", lock_path=path, stale=3600)
 
 
 def sidecar_status(path):
-    return sidecar.status(path + ".target", lock_path=path)
+    return sidecar.status(path + ".target", lock_path=path, stale=3600)
 
 
 def task_lock(path):

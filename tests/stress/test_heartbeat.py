@@ -219,6 +219,16 @@ def test_a_beat_that_fails_is_said_and_tried_again(new_lock, log):
     lock.check()
 
 
+@pytest.mark.parametrize("interval", [1e12, float("inf")])
+def test_a_beat_that_is_too_far_off_to_wait_for_keeps_no_other_from_coming(new_lock, interval):
+    lock = new_lock("seldom.lock", heartbeat=interval)
+    with lock:
+        rounds_pass(new_lock)
+        # The thread has only this one to wait for now, until there is another again.
+        rounds_pass(new_lock)
+    assert lock.beats.empty()
+
+
 def test_somebody_who_sits_on_one_locks_guard_holds_up_no_other_beat(new_lock):
     stuck, other = new_lock("stuck.lock"), new_lock("other.lock")
     stuck.acquire()
@@ -240,23 +250,25 @@ def test_somebody_who_sits_on_one_locks_guard_holds_up_no_other_beat(new_lock):
 def test_after_a_long_sleep_of_the_machine_each_lock_is_refreshed_once(new_lock, monkeypatch):
     ahead = [0.0]
     monkeypatch.setattr(_heartbeat, "monotonic", lambda: time.monotonic() + ahead[0])
+    # It beats often, so the thread looks at the clock often, as it does when it wakes.
+    pacemaker = new_lock("pacemaker.lock")
+    pacemaker.acquire()
     locks = [new_lock(f"{number}.lock", heartbeat=1000) for number in range(3)]
     for lock in locks:
         lock.acquire()
+    await_beats(pacemaker, 3)
     assert all(lock.beats.empty() for lock in locks)
-    ahead[0] += 1_000_000
-    _heartbeat._wake.put(None)
-    for lock in locks:
-        await_beats(lock, 1)
-    rounds_pass(new_lock)
-    assert all(lock.beats.empty() for lock in locks)
-    # The next one is due an interval after the waking, and not at once.
-    ahead[0] += 1001
-    _heartbeat._wake.put(None)
-    for lock in locks:
-        await_beats(lock, 1)
-        assert lock.beats.empty()
+    for jump in (1_000_000, 1001):
+        # The next one is due an interval after the waking, and not at once.
+        ahead[0] += jump
+        for lock in locks:
+            await_beats(lock, 1)
+        while not pacemaker.beats.empty():
+            pacemaker.beats.get()
+        await_beats(pacemaker, 3)
+        assert all(lock.beats.empty() for lock in locks)
     # The clock of this test goes away; what is due by it must not outlive it.
+    pacemaker.release()
     for lock in locks:
         lock.release()
     _heartbeat._due.clear()

@@ -141,7 +141,7 @@ def test_an_interrupt_anywhere_on_the_way_to_the_lock_leaves_it_free(how, path):
         if how in ("acquire", "try_acquire"):
             strike_again()
         lock.release()
-        assert at > 8
+        assert at > 5
 
     def strike_again():
         # Held already, an interrupt must undo no more than its own call.
@@ -177,6 +177,6 @@ def test_an_interrupt_of_a_release_lets_go_all_the_same(how, path):
                 lock.release()
             if not strike.struck:
                 break
-        assert at > 3
+        assert at > 1
 
     in_a_thread(strike_everywhere)
