@@ -27,6 +27,7 @@ _due: dict[int, tuple[float, float, ref[BaseLock]]] = {}
 _thread: threading.Thread | None = None
 _NOTHING: tuple[None, None, None] = (None, None, None)
 _AGAIN = 0.1
+_LONGEST_SLEEP = 3600.0  # a beat may be further off than any wait can be told
 
 
 def watch(lock: BaseLock, interval: float) -> None:
@@ -67,7 +68,9 @@ def _run() -> None:
             # An idle thread waits without an end: watch() wakes it.
             nearest = min((at for _, (at, _, _) in waiting), default=None)
             with suppress(Empty):
-                _wake.get(timeout=None if nearest is None else nearest - now)
+                _wake.get(
+                    timeout=None if nearest is None else min(nearest - now, _LONGEST_SLEEP)
+                )
             continue
         entries = [(key, entry) for key in ready if (entry := _due.pop(key, None))]
         for key, (_, interval, reference) in entries:

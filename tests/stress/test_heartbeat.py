@@ -221,10 +221,11 @@ def test_a_beat_that_fails_is_said_and_tried_again(new_lock, log):
 
 @pytest.mark.parametrize("interval", [1e12, float("inf")])
 def test_a_beat_that_is_too_far_off_to_wait_for_keeps_no_other_from_coming(new_lock, interval):
+    _heartbeat._due.clear()
     lock = new_lock("seldom.lock", heartbeat=interval)
     with lock:
         rounds_pass(new_lock)
-        # The thread has only this one to wait for now, until there is another again.
+        wait_until(lambda: len(_heartbeat._due) == 1, "the thread has only this to wait for")
         rounds_pass(new_lock)
     assert lock.beats.empty()
 
