@@ -15,6 +15,8 @@ POSIX = [
     "posix_change.c",
     "posix_rewrite.c",
     "posix_inspect.c",
+    "posix_wait.c",
+    "posix_queue.c",
 ]
 WINDOWS = [
     "windows_file.c",
@@ -31,10 +33,10 @@ def sources(platform: str = sys.platform) -> list[str]:
     if platform == "win32":
         return SHARED + WINDOWS
     if platform == "darwin":
-        return [*SHARED, *POSIX, "darwin_system.c"]
+        return [*SHARED, *POSIX, "darwin_system.c", "kqueue_events.c"]
     if platform.startswith(("linux", "android", "cygwin")):
-        return [*SHARED, *POSIX, "linux_system.c"]
-    return [*SHARED, *POSIX, "bsd_system.c"]
+        return [*SHARED, *POSIX, "linux_system.c", "linux_events.c"]
+    return [*SHARED, *POSIX, "bsd_system.c", "kqueue_events.c"]
 
 
 def macros(platform: str = sys.platform) -> list[tuple[str, str | None]]:

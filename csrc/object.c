@@ -56,6 +56,11 @@ semlock_set_path(semlock_lock *lock, const char *path, int32_t length)
     lock->path_length = length;
     lock->directory_length = end;
     lock->directory_hash = hash;
+    hash = 14695981039346656037u;
+    for (int32_t i = length; i > 0 && path[i - 1] != '/' && path[i - 1] != '\\'; i--) {
+        hash = (hash ^ (unsigned char)path[i - 1]) * 1099511628211u;
+    }
+    lock->name_hash = hash;
     semlock_file_reset(&lock->file);
 }
 

@@ -196,3 +196,49 @@ semlock_pool_drain(semlock_pool *pool, const char *directory, int32_t length)
     semlock_pool_drain_entered(pool, directory, length);
     semlock_leave(pool);
 }
+
+/* What is held here, by inode number: few enough bits to be wrong sometimes, and then only a
+ * closer look is taken. */
+int
+semlock_held_here(semlock_pool *pool, uint64_t ino)
+{
+    return semlock_load32(&pool->holding[ino % SEMLOCK_BURSTS]) != 0;
+}
+
+static semlock_burst *
+burst_of(semlock_pool *pool, const semlock_lock *lock)
+{
+    return &pool->bursts[(lock->name_hash ^ lock->directory_hash) % SEMLOCK_BURSTS];
+}
+
+/* Has this process been taking this lock again and again for so long that those who wait
+ * should have it now?  A process that comes anew, or leaves the lock alone between its turns
+ * for longer than a waiter needs to wake, keeps nobody out and isn't asked to look. */
+int
+semlock_burst_over(semlock_pool *pool, const semlock_lock *lock)
+{
+    semlock_burst *burst = burst_of(pool, lock);
+    int64_t now = semlock_now_ns();
+
+    if (now - semlock_load64(&burst->released) > SEMLOCK_BURST_NS) {
+        semlock_store64(&burst->began, now);
+        return 0;
+    }
+    if (now - semlock_load64(&burst->began) <= SEMLOCK_BURST_NS) {
+        return 0;
+    }
+    semlock_store64(&burst->began, now);
+    return 1;
+}
+
+void
+semlock_burst_began(semlock_pool *pool, const semlock_lock *lock)
+{
+    semlock_store64(&burst_of(pool, lock)->began, semlock_now_ns());
+}
+
+void
+semlock_burst_released(semlock_pool *pool, const semlock_lock *lock)
+{
+    semlock_store64(&burst_of(pool, lock)->released, semlock_now_ns());
+}

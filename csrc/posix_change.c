@@ -121,12 +121,14 @@ static int
 release(semlock_lock *lock, semlock_pool *pool)
 {
     int64_t owner;
+    uint64_t ino;
     int fd, opened, outcome, guard;
 
     outcome = semlock_object_end(lock, &owner);
     if (outcome != SEMLOCK_OK) {
         return outcome;
     }
+    ino = lock->file.ino;
     outcome = own_descriptor(lock, &fd, &opened);
     if (outcome == SEMLOCK_OK) {
         guard = semlock_guard(fd);
@@ -155,6 +157,10 @@ release(semlock_lock *lock, semlock_pool *pool)
         return outcome;
     }
     semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
+    semlock_add32(&pool->holding[ino % SEMLOCK_BURSTS], -1);
+    if (lock->turns != SEMLOCK_NO_TURNS) {
+        semlock_burst_released(pool, lock);
+    }
     semlock_object_freed(lock);
     return outcome;
 }

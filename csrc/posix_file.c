@@ -277,6 +277,13 @@ semlock_pool_forget(semlock_pool *pool)
         }
         memset(slot, 0, sizeof *slot);
     }
+    for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
+        if (pool->idle_events[i] > 0) {
+            close((int)pool->idle_events[i] - 1);
+        }
+        pool->idle_events[i] = 0;
+    }
+    memset(pool->holding, 0, sizeof pool->holding);
     memset(pool->seen, 0, sizeof pool->seen);
     pool->busy = 0;
     pool->forking = 0;

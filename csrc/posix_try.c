@@ -274,8 +274,18 @@ try_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
     return outcome == SEMLOCK_CHANGED || outcome == SEMLOCK_GUARDED ? SEMLOCK_HELD : outcome;
 }
 
+/* Is it the turn of those who wait? */
 static int
-attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, int seen_free)
+must_make_way(semlock_lock *lock, semlock_pool *pool)
+{
+    return lock->turns != SEMLOCK_NO_TURNS &&
+           (lock->turns == SEMLOCK_FAIR || semlock_burst_over(pool, lock)) &&
+           semlock_queue_exists(lock);
+}
+
+static int
+attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, int seen_free,
+        int anyway)
 {
     int outcome = SEMLOCK_CHANGED;
 
@@ -284,6 +294,9 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, in
         if (!seen_free) {
             return SEMLOCK_HELD;
         }
+    }
+    if (!anyway && must_make_way(lock, pool)) {
+        return SEMLOCK_TURN;
     }
     if (!record->in_place && !record->detached &&
         semlock_pool_take(pool, lock, record->mode, &lock->file)) {
@@ -306,7 +319,7 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, in
 }
 
 static int
-try_one(semlock_lock *lock, semlock_pool *pool, int seen_free)
+try_one(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway)
 {
     const semlock_record *record = lock->record;
     int outcome = semlock_object_begin(lock);
@@ -314,8 +327,9 @@ try_one(semlock_lock *lock, semlock_pool *pool, int seen_free)
     if (outcome != SEMLOCK_OK) {
         return outcome;
     }
-    outcome = attempt(lock, pool, record, seen_free);
+    outcome = attempt(lock, pool, record, seen_free, anyway);
     if (outcome == SEMLOCK_OK) {
+        semlock_add32(&pool->holding[lock->file.ino % SEMLOCK_BURSTS], 1);
         return won(lock, record);
     }
     if (outcome == SEMLOCK_HELD) {
@@ -330,7 +344,22 @@ semlock_try(semlock_lock *lock, semlock_pool *pool)
     int outcome;
 
     semlock_enter(pool);
-    outcome = try_one(lock, pool, 0);
+    outcome = try_one(lock, pool, 0, 0);
+    semlock_leave(pool);
+    return outcome;
+}
+
+/* The same for those whose turn it is, and for those who don't wait. */
+int
+semlock_try_anyway(semlock_lock *lock, semlock_pool *pool)
+{
+    int outcome;
+
+    semlock_enter(pool);
+    outcome = try_one(lock, pool, 0, 1);
+    if (outcome == SEMLOCK_OK && lock->turns != SEMLOCK_NO_TURNS) {
+        semlock_burst_began(pool, lock);
+    }
     semlock_leave(pool);
     return outcome;
 }
@@ -377,7 +406,7 @@ semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t 
             }
             seen_free = 1;
         }
-        outcome = try_one(lock, pool, seen_free);
+        outcome = try_one(lock, pool, seen_free, lock->turns != SEMLOCK_FAIR);
         errors[i] = outcome < 0 ? outcome : 0;
         outcomes[i] = (char)(outcome < 0 ? -1 : outcome);
     }

@@ -123,6 +123,8 @@
 #define SEMLOCK_RESERVED_HANDLES 32   /* left to the program when witnesses are given up */
 #define SEMLOCK_GUARD_TRIES 200       /* non-blocking attempts, each giving up the processor */
 #define SEMLOCK_KEPT_PER_DIRECTORY 4
+#define SEMLOCK_TICKET_ROOM 1024
+#define SEMLOCK_STOPPED_NS 200000000 /* who leaves a free lock for so long is stopped */
 
 /* Atomics on the plain integers of the structures above: cffi knows no _Atomic. */
 #if defined(_MSC_VER)
@@ -132,6 +134,7 @@
 #define semlock_add64(p, v) _InterlockedExchangeAdd64((volatile __int64 *)(p), (v))
 #define semlock_swap_if64(p, was, now)                                                        \
     (_InterlockedCompareExchange64((volatile __int64 *)(p), (now), (was)) == (was))
+#define semlock_add32(p, v) _InterlockedExchangeAdd((volatile long *)(p), (v))
 #define semlock_store32(p, v) _InterlockedExchange((volatile long *)(p), (v))
 #define semlock_swap_if32(p, was, now)                                                        \
     (_InterlockedCompareExchange((volatile long *)(p), (now), (was)) == (was))
@@ -141,6 +144,7 @@
 #define semlock_store64(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
 #define semlock_add64(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
 #define semlock_swap_if64(p, was, now) __sync_bool_compare_and_swap((p), (was), (now))
+#define semlock_add32(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
 #define semlock_store32(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
 #define semlock_swap_if32(p, was, now) __sync_bool_compare_and_swap((p), (was), (now))
 #define semlock_load32(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
@@ -169,6 +173,28 @@ int semlock_pool_wants(semlock_pool *pool, const semlock_lock *lock);
 void semlock_pool_drain_entered(semlock_pool *pool, const char *directory, int32_t length);
 int semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file *file);
 void semlock_file_dispose(semlock_file *file, const char *directory, int32_t length);
+
+int semlock_held_here(semlock_pool *pool, uint64_t ino);
+int semlock_burst_over(semlock_pool *pool, const semlock_lock *lock);
+void semlock_burst_began(semlock_pool *pool, const semlock_lock *lock);
+void semlock_burst_released(semlock_pool *pool, const semlock_lock *lock);
+
+/* The queue of those who wait: one for each family of systems. */
+int semlock_queue_exists(const semlock_lock *lock);
+int semlock_place_update(semlock_place *place, semlock_waiting *waiting);
+void semlock_place_overtake(semlock_place *place, int path_is_free);
+void semlock_place_leave(semlock_place *place, semlock_waiting *waiting);
+void semlock_place_forget(semlock_place *place);
+
+/* Events: linux_events.c, kqueue_events.c.  A mark names one watched file. */
+int64_t semlock_events_open(void);
+int64_t semlock_events_watch(int64_t events, const char *path);
+void semlock_events_unwatch(int64_t events, int64_t mark);
+int semlock_system_sleep(int64_t events, int64_t process, int64_t until);
+int64_t semlock_process_open(int64_t pid);
+int semlock_system_exists(const char *path);
+int semlock_system_hears(const char *directory);
+int semlock_is_scarce(int fd);
 
 /* One for each system: what the kernel offers and what it calls it. */
 int64_t semlock_wall_seconds(void);

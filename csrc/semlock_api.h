@@ -18,6 +18,15 @@
 #define SEMLOCK_ALIVE 8   /* the holder's witness is taken */
 #define SEMLOCK_NESTED 9  /* a nested acquisition began or ended; still held */
 #define SEMLOCK_KEPT 10   /* done, and the directory has a kept claim now */
+#define SEMLOCK_TURN 11   /* it may be free, but others wait for it and are first */
+#define SEMLOCK_ARMED 12  /* nothing can be done until an event comes */
+#define SEMLOCK_BLIND 13  /* the same, but no event can be relied on: look after a pause */
+#define SEMLOCK_TIME 14   /* the time is over */
+
+/* Which locks make way for those who wait. */
+#define SEMLOCK_NO_TURNS 0   /* neither asks for the queue nor stands in it */
+#define SEMLOCK_TAKE_TURNS 1 /* makes way once it has had the lock for SEMLOCK_BURST_NS */
+#define SEMLOCK_FAIR 2       /* always makes way */
 
 /* What stands at a path. */
 #define SEMLOCK_REGULAR 0
@@ -44,6 +53,9 @@
 #define SEMLOCK_POOL_SLOTS 16      /* kept claims in a process, at most */
 #define SEMLOCK_REWRITE_LIMIT 4096 /* bytes of a record that can be rewritten: one page */
 #define SEMLOCK_SEEN 32            /* directories of which a release is remembered */
+#define SEMLOCK_BURSTS 256       /* paths of which it is remembered how long they are in use */
+#define SEMLOCK_IDLE_EVENTS 4    /* event sources that are kept for the next wait */
+#define SEMLOCK_BURST_NS 1000000 /* how long a process may take a lock again and again */
 
 /* A file that this process made: the inode that becomes an instance. */
 typedef struct {
@@ -79,11 +91,13 @@ typedef struct {
     int32_t path_length;
     int32_t directory_length; /* without the separator, except for the root */
     uint64_t directory_hash;
-    int64_t owner;    /* the thread that holds or tries, 0 when free */
-    int64_t look_at;  /* monotonic nanoseconds before which nobody need judge */
-    uint64_t serial;  /* how often the object has won */
-    uint64_t endings; /* how often it was let go, nested ends included */
-    int64_t stamp;    /* seconds since 1970 of the last win or refresh */
+    uint64_t name_hash; /* of the last part of the path */
+    int32_t turns;      /* one of the three above */
+    int64_t owner;      /* the thread that holds or tries, 0 when free */
+    int64_t look_at;    /* monotonic nanoseconds before which nobody need judge */
+    uint64_t serial;    /* how often the object has won */
+    uint64_t endings;   /* how often it was let go, nested ends included */
+    int64_t stamp;      /* seconds since 1970 of the last win or refresh */
     int32_t held;
     int32_t depth;
     int32_t reentrant;
@@ -104,6 +118,12 @@ typedef struct {
     char directory[512];
 } semlock_slot;
 
+/* How long a process has been taking one lock again and again. */
+typedef struct {
+    int64_t began;
+    int64_t released;
+} semlock_burst;
+
 /* What the locks of a process share: kept claims, token source, what the kernel can do. */
 typedef struct {
     uint64_t seed[2];
@@ -115,7 +135,59 @@ typedef struct {
     uint64_t seen_count;
     uint64_t seen[32];
     semlock_slot slots[16];
+    semlock_burst bursts[256];
+    int32_t holding[256];   /* how many locks with such an inode number are held here */
+    int64_t idle_events[4]; /* event sources without a user, and one more than their handle */
 } semlock_pool;
+
+/* One path of which a waiter wants to hear. */
+typedef struct {
+    const char *path; /* absolute; must stay valid as long as the wait */
+    int64_t mark;     /* what the event source calls the file that it watches, -1 none */
+    int32_t due;      /* it must be looked at: nothing is known yet, or something happened */
+    int32_t told;     /* an event made it due */
+    uint64_t dev;     /* the instance that was seen last */
+    uint64_t ino;
+    uint64_t judged_dev; /* the instance that the caller has judged, and lets be */
+    uint64_t judged_ino;
+    int64_t judged_ctime_ns;
+} semlock_watch;
+
+/* A place in the queue of a lock. */
+typedef struct {
+    const char *path; /* the lock's, absolute; must stay valid as long as the wait */
+    int32_t directory_length;
+    uint64_t name_hash;
+    const semlock_record *record; /* what the ticket says of its owner */
+    int64_t handle;               /* of the ticket, -1 when there is none */
+    uint64_t dev;
+    uint64_t ino;
+    uint64_t number; /* of the ticket; numbers grow */
+    uint64_t before; /* the ticket that is watched, 0 when this one is first */
+    uint64_t first;  /* the lowest number in the queue */
+    int32_t ahead;   /* how many are before this one */
+    int32_t due;
+    int32_t told;
+    int32_t refused; /* there can be no queue here */
+    int64_t mark;
+    int64_t free_since; /* when the lock was first seen free although `free_first` was first */
+    uint64_t free_first;
+} semlock_place;
+
+/* One wait: for any of some paths, in the order of one queue or of none. */
+typedef struct {
+    semlock_place *place; /* NULL: whoever comes first */
+    semlock_watch *watches;
+    int32_t count;
+    int32_t which;   /* the watch that the last outcome is about */
+    int64_t events;  /* the event source, -1 none */
+    int32_t lent;    /* it belongs to somebody else, who reads it */
+    int32_t blind;   /* no event can come, or not all of them */
+    int32_t looked;  /* it was made sure that the caller doesn't wait for itself */
+    int64_t process; /* a handle of the holder's process, -1 none */
+    int64_t recheck; /* nanoseconds to the next look after an event that changed nothing */
+    int64_t recheck_at;
+} semlock_waiting;
 
 /* What a look at a path found. */
 typedef struct {
@@ -148,6 +220,7 @@ void semlock_set_path(semlock_lock *lock, const char *path, int32_t length);
 int semlock_try(semlock_lock *lock, semlock_pool *pool);
 void semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
                       semlock_pool *pool);
+int semlock_try_anyway(semlock_lock *lock, semlock_pool *pool);
 int semlock_release(semlock_lock *lock, semlock_pool *pool);
 int semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, int32_t length);
 int semlock_check(semlock_lock *lock, semlock_pool *pool);
@@ -163,6 +236,18 @@ int semlock_remove(const char *path, semlock_pool *pool, const semlock_view *jud
                    const char *bytes, int32_t flags);
 int semlock_rewrite(const char *path, semlock_pool *pool, const semlock_view *judged,
                     const char *bytes, const char *text, int32_t length);
+int semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool);
+int semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool);
+int semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t until);
+int semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until);
+int semlock_waiting_told(semlock_waiting *waiting, const int64_t *marks, int32_t count);
+int semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start);
+void semlock_waiting_due(semlock_waiting *waiting);
+void semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool);
+void semlock_waiting_forget(semlock_waiting *waiting);
+int64_t semlock_events_take(semlock_pool *pool);
+void semlock_events_give(semlock_pool *pool, int64_t events);
+int semlock_events_read(int64_t events, int64_t *marks, int32_t room);
 int semlock_identify(semlock_process *process);
 int semlock_start_time(int64_t pid, int64_t *start);
 int semlock_probe(int64_t pid, int64_t start);

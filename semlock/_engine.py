@@ -16,7 +16,16 @@ from semlock import _explain, _native, _process
 from semlock._cleaning import sweep
 from semlock._errors import LockLostError, LockLostWarning, LockTimeoutError
 from semlock._identity import ALIVE, this_process
-from semlock._native import HELD, NESTED, OK, POOL, release_lock, this_thread, try_lock
+from semlock._native import (
+    HELD,
+    NESTED,
+    OK,
+    POOL,
+    release_lock,
+    this_thread,
+    try_anyway,
+    try_lock,
+)
 from semlock._records import clean_tag
 from semlock._status import GUARD_PATIENCE, LockStatus, absolute, look_at, remove_exactly
 from semlock._waiting import Waiter
@@ -102,6 +111,7 @@ class BaseLock:
         "_mode",
         "_native",
         "_on_lost",
+        "_on_wait",
         "_path_at",
         "_place",
         "_policy",
@@ -112,6 +122,9 @@ class BaseLock:
         "tag",
         "timeout",
     )
+
+    # Whether waiters stand in a queue, and when holders make way for them.
+    _turns = _native.NO_TURNS
 
     # Whether the record must be laid out anew for each try, because the core can't fill in
     # what changes (a payload that the user computes, a time in another form).
@@ -128,8 +141,10 @@ class BaseLock:
         durability: Durability = "full",
         mode: int = 0o644,
         reentrant: bool = False,
+        fair: bool = False,
         heartbeat: float | None = None,
         on_lost: Callable[[Any, LockLostError], object] | None = None,
+        on_wait: Callable[[LockStatus, float], object] | None = None,
     ) -> None:
         self.path = absolute(path)
         self.tag = tag if tag is None else clean_tag(tag)
@@ -150,6 +165,7 @@ class BaseLock:
         self._mode = mode
         self._heartbeat = heartbeat
         self._on_lost = on_lost
+        self._on_wait = on_wait
         self._record: _native.Record | None = None
         self._laid_out: tuple[_native.Record, ...] = ()
         self._place: tuple[CodeType, int] | None = None
@@ -162,6 +178,7 @@ class BaseLock:
         _native.start_lock_path(native, self._path_at, len(self._encoded))
         if reentrant:
             native.reentrant = 1
+        native.turns = _native.FAIR if fair else self._turns
         # Last, so that __del__ never sees a structure that is not ready: its zeroes would name
         # the program's own descriptor 0.
         self._native = native
@@ -221,7 +238,7 @@ class BaseLock:
             if self._record is None or self._each_time:
                 self._lay_out()
             outcome = try_lock(native, POOL)
-            return outcome != HELD and self._settle(outcome, _frame(1), may_wait=False)
+            return outcome != HELD and self._settle(outcome, _frame(1))
         except BaseException:
             self._undo(before)
             raise
@@ -249,21 +266,32 @@ class BaseLock:
             self._end(native.endings)
 
     def _wait(self, outcome: int, timeout: float | None, frame: FrameType) -> None:
-        waiter = None
-        while not self._settle(outcome, frame, may_wait=timeout != 0):
-            if waiter is None:
-                waiter = Waiter(timeout, self._retry)
-            if not waiter.pause():
-                raise _explain.timeout_error(self, waiter.waited)
-            outcome = self._try_again()
+        if timeout == 0:
+            if not self._settle(outcome, frame):
+                raise _explain.timeout_error(self, 0.0)
+            return
+        waiter = self._waiter(timeout)
+        try:
+            while not self._settle(outcome, frame, waiter):
+                if not waiter.pause():
+                    raise _explain.timeout_error(self, waiter.waited)
+                outcome = self._try_again()
+        finally:
+            waiter.end()
+
+    def _waiter(self, timeout: float | None) -> Waiter:
+        native = self._native
+        queue = native if native.turns else None
+        wait = _native.Wait((native,), queue, self._record)
+        return Waiter(timeout, self._retry, wait=wait)
 
     def _try_again(self) -> int:
         if self._record is None or self._each_time:
             self._lay_out()
-        outcome: int = try_lock(self._native, POOL)
+        outcome: int = try_anyway(self._native, POOL)
         return outcome
 
-    def _settle(self, outcome: int, frame: FrameType, *, may_wait: bool) -> bool:
+    def _settle(self, outcome: int, frame: FrameType, waiter: Waiter | None = None) -> bool:
         """Make of the outcome of a try a lock that is held, or one that can't be had now."""
         # Bounded, so that a path that changes hands at every look uses up no more time than
         # there was given.
@@ -277,30 +305,38 @@ class BaseLock:
                 return True
             if outcome == NESTED:
                 return True
-            if outcome == HELD:
-                return False
-            if outcome == _native.MINE:
-                if may_wait:
+            if outcome in (HELD, _native.LOOK):
+                # A waiter lets the core look first, which mostly needs no judgement.
+                due = None if waiter is None else waiter.judge
+                if not (outcome == _native.LOOK if due is None else due):
+                    return False
+                if not self._judge(frame, may_wait=waiter is not None, waiter=waiter):
+                    return False
+            elif outcome == _native.MINE:
+                if waiter is not None:
                     raise _explain.deadlock_error(self, frame)
                 return False
-            if outcome == _native.LOOK:
-                if not self._judge(frame, may_wait=may_wait):
+            elif outcome == _native.TURN:
+                if waiter is not None or self._native.turns == _native.FAIR:
                     return False
             elif outcome < 0 and outcome != -errno.EINTR:
                 raise _explain.os_error(self.path, outcome)
             outcome = self._try_again()
         if outcome in (OK, NESTED):
-            return self._settle(outcome, frame, may_wait=may_wait)
+            return self._settle(outcome, frame, waiter)
         return False
 
-    def _judge(self, frame: FrameType, *, may_wait: bool) -> bool:
+    def _judge(
+        self, frame: FrameType, *, may_wait: bool, waiter: Waiter | None = None
+    ) -> bool:
         """Look who holds the lock; ``True`` if it may be free now."""
         found = self.status()
         seen = found._look
         if seen is None:
             return True
+        view = seen.view
         if may_wait and found.info is not None and found.info.pid == this_process().pid:
-            own = _process.held_here(seen.view.dev, seen.view.ino)
+            own = _process.held_here(view.dev, view.ino)
             if own is not None and own._native.owner == this_thread():
                 raise _explain.deadlock_error(own, frame)
         if found.reason is not None:
@@ -313,7 +349,13 @@ class BaseLock:
                 pass  # Somebody sits on the guard, which counts as alive: look again later.
             else:
                 return True
-        self._look_again_later((seen.view.dev, seen.view.ino, seen.view.ctime_ns))
+        self._look_again_later((view.dev, view.ino, view.ctime_ns))
+        if waiter is not None:
+            # Death shows by events; what else a policy may go by, only the clock tells.
+            by_clock = self._policy is not None or found.unfinished or found.reason is not None
+            waiter.judged(view, self._native.look_at if by_clock else None)
+            if found.verdict == ALIVE and view.witness != 1 and found.info and found.info.start:
+                waiter.follow(found.info.pid, found.info.start)
         return False
 
     def _look_again_later(self, identity: tuple[int, int, int]) -> None:

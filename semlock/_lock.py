@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from semlock._identity import Process
     from semlock._policy import Policy
     from semlock._records import LockInfo
-    from semlock._status import StrPath
+    from semlock._status import LockStatus, StrPath
     from semlock._waiting import Schedule
 
 
@@ -31,6 +31,9 @@ class TextLock(BaseLock):
     """A lock whose record is text: ``key=value`` lines."""
 
     __slots__ = ()
+
+    # Those who wait stand in a queue, and those who hold make way for them.
+    _turns = _native.TAKE_TURNS
 
     def _compose(self, owner: Process | None) -> _native.Record:
         key = (self.tag, self._mode, self._durability)
@@ -66,9 +69,14 @@ class Lock(TextLock):
                     ``"data"`` (fdatasync) or ``"none"``
     :mode:        the lock file's permissions, less the umask
     :reentrant:   whether the thread that holds may acquire again, and release as often
+    :fair:        whether this lock is taken only in turn: never before somebody who asked
+                  earlier.  Otherwise a process may take it again and again for a millisecond
+                  before it makes way for those who wait
     :heartbeat:   seconds between refreshes of the record by a thread that all locks of the
                     process share; ``None`` for no refreshes
     :on_lost:     called by that thread with the lock and the error when it finds it lost
+    :on_wait:     called with the ``LockStatus`` and the seconds waited so far, when a wait
+                  begins and then less and less often; what it raises ends the wait
 
     Use it with ``with``, as a decorator, or by its methods.  Threads, objects and processes
     exclude each other alike.  A lock ends when it is released or when its process ends, never
@@ -90,6 +98,8 @@ class Lock(TextLock):
             durability: Durability = "full",
             mode: int = 0o644,
             reentrant: bool = False,
+            fair: bool = False,
             heartbeat: float | None = None,
             on_lost: Callable[[Lock, LockLostError], object] | None = None,
+            on_wait: Callable[[LockStatus, float], object] | None = None,
         ) -> None: ...

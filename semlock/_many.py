@@ -40,7 +40,7 @@ def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | No
                 code = batch.error(index) if outcome == _FAILED else outcome
                 before = locks[index]._native.serial
                 try:
-                    if locks[index]._settle(code, frame, may_wait=False):
+                    if locks[index]._settle(code, frame):
                         result[index] = locks[index]
                 except BaseException:
                     locks[index]._undo(before)

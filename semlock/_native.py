@@ -36,6 +36,14 @@ GUARDED: int = lib.SEMLOCK_GUARDED
 ALIVE: int = lib.SEMLOCK_ALIVE
 NESTED: int = lib.SEMLOCK_NESTED
 KEPT: int = lib.SEMLOCK_KEPT
+TURN: int = lib.SEMLOCK_TURN
+ARMED: int = lib.SEMLOCK_ARMED
+BLIND: int = lib.SEMLOCK_BLIND
+TIME: int = lib.SEMLOCK_TIME
+
+NO_TURNS: int = lib.SEMLOCK_NO_TURNS
+TAKE_TURNS: int = lib.SEMLOCK_TAKE_TURNS
+FAIR: int = lib.SEMLOCK_FAIR
 
 REGULAR: int = lib.SEMLOCK_REGULAR
 SYMLINK: int = lib.SEMLOCK_SYMLINK
@@ -57,6 +65,7 @@ DURABILITY = {
 
 # The two calls of the hot path, and what they share in this process.
 try_lock = lib.semlock_try
+try_anyway = lib.semlock_try_anyway
 release_lock = lib.semlock_release
 this_thread = lib.semlock_thread
 now_ns = lib.semlock_now_ns
@@ -179,6 +188,108 @@ class Batch:
         """Give the native error of one try."""
         code: int = self._errors[index]
         return code
+
+
+class Wait:
+    """C's form of one wait: for any of some lock paths, in the order of one queue or of none.
+
+    It has descriptors, and perhaps a place in a queue, from the first call until ``end``.
+    """
+
+    __slots__ = ("__weakref__", "_keep", "_place", "_waiting", "_watches", "count")
+
+    def __init__(
+        self,
+        locks: Sequence[Any],
+        queue: Any = None,
+        record: Record | None = None,
+        events: int | None = None,
+    ) -> None:
+        self.count = len(locks)
+        self._waiting = ffi.new("semlock_waiting *")
+        self._watches = ffi.new("semlock_watch[]", self.count)
+        self._place = None
+        self._keep = (locks, queue, record)
+        for index, lock in enumerate(locks):
+            self._watches[index].path = lock.path
+        waiting = self._waiting
+        waiting.watches = self._watches
+        waiting.count = self.count
+        if queue is not None:
+            place = self._place = ffi.new("semlock_place *")
+            place.path = queue.path
+            place.directory_length = queue.directory_length
+            place.name_hash = queue.name_hash
+            if record is not None:
+                place.record = record.cdata
+            waiting.place = place
+        if events is not None:
+            waiting.lent = 1
+            waiting.events = events
+        lib.semlock_waiting_start(waiting, POOL)
+
+    @property
+    def blind(self) -> bool:
+        """Whether no event can come, or not all of them."""
+        return bool(self._waiting.blind)
+
+    @property
+    def ahead(self) -> int:
+        """How many stand before this wait in its queue."""
+        return 0 if self._place is None else int(self._place.ahead)
+
+    @property
+    def which(self) -> int:
+        """The index of the lock that the last outcome is about."""
+        return int(self._waiting.which)
+
+    @property
+    def marks(self) -> list[int]:
+        """What the event source calls the files that are watched now."""
+        marks = [watch.mark for watch in self._watches]
+        if self._place is not None:
+            marks.append(self._place.mark)
+        return [mark for mark in marks if mark >= 0]
+
+    def wait(self, until: int) -> int:
+        """Sleep until something can be done, or until a time of ``now_ns``."""
+        outcome: int = lib.semlock_waiting_wait(self._waiting, POOL, until)
+        return outcome
+
+    def arm(self) -> int:
+        """See to it that an event comes, without sleeping; or say what can be done now."""
+        outcome: int = lib.semlock_waiting_arm(self._waiting, POOL)
+        return outcome
+
+    def sleep(self, until: int) -> int:
+        """Sleep until any event, or until a time of ``now_ns``."""
+        outcome: int = lib.semlock_waiting_sleep(self._waiting, POOL, until)
+        return outcome
+
+    def due(self) -> None:
+        """Have everything looked at again."""
+        lib.semlock_waiting_due(self._waiting)
+
+    def judged(self, index: int, view: Any) -> None:
+        """Let an instance be that was looked at and may not be removed."""
+        watch = self._watches[index]
+        watch.judged_dev = view.dev
+        watch.judged_ctime_ns = view.ctime_ns
+        watch.judged_ino = view.ino
+
+    def follow(self, pid: int, start: int) -> bool:
+        """Hear of the end of a process too; ``False`` if it has ended."""
+        return bool(lib.semlock_waiting_follow(self._waiting, pid, start) != LOOK)
+
+    def end(self) -> None:
+        """Leave the queue and give everything back; more than once does no harm."""
+        lib.semlock_waiting_end(self._waiting, POOL)
+
+    def forget(self) -> None:
+        """Close this process's copies of what is the parent's, after a fork."""
+        lib.semlock_waiting_forget(self._waiting)
+
+    __del__ = end
 
 
 class Look:

@@ -22,6 +22,9 @@ _locks: dict[int, ref[BaseLock]] = {}
 # Objects that somebody dropped while they hold a lock.
 _dropped: list[BaseLock] = []
 
+# The waits that are under way, which have descriptors too.
+_waits: dict[int, ref[_native.Wait]] = {}
+
 # What else must be made anew in a forked child.
 _forgetters: list[Callable[[], object]] = []
 
@@ -40,6 +43,16 @@ def keep(lock: BaseLock) -> None:
     """Keep an object that holds a lock and that nobody else refers to any more."""
     _dropped.append(lock)
     add(lock)
+
+
+def add_wait(wait: _native.Wait) -> None:
+    """Remember a wait."""
+    _waits[id(wait)] = ref(wait)
+
+
+def discard_wait(wait: _native.Wait) -> None:
+    """Forget a wait that is over."""
+    _waits.pop(id(wait), None)
 
 
 def all_locks() -> list[BaseLock]:
@@ -65,6 +78,10 @@ def _after_fork_in_child() -> None:
     # The child owns nothing.  Its copies of the descriptors would keep the parent's witness
     # alive beyond the parent's death, so they are closed first of all.
     _native.forget_pool()
+    for wait in [reference() for reference in _waits.values()]:
+        if wait is not None:
+            wait.forget()
+    _waits.clear()
     for lock in all_locks():
         lock._forget_after_fork()
     _native.seed_pool()

@@ -227,7 +227,7 @@ class SidecarLock(BaseLock):
             if outcome == OK and not self._is_kept():
                 return False
             if outcome in (OK, NESTED):
-                self._settle(outcome, frame, may_wait=False)
+                self._settle(outcome, frame)
                 return True
             if outcome == _native.MINE and not endless:
                 return False

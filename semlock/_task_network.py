@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from semlock import _native
-from semlock._waiting import growing_pauses
 from semlock.retry import Growing
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -22,12 +21,12 @@ class Pauses:
     def __init__(self, encoded: bytes) -> None:
         self._encoded = encoded
 
-    def __call__(self) -> Iterable[float]:
-        """Look where the lock file is, and give the pauses for there."""
+    def __call__(self) -> Iterable[float] | None:
+        """Look where the lock file is, and give the pauses for there, if it has its own."""
         try:
             look = _native.look(self._encoded)
         except OSError:
-            return growing_pauses()  # whoever tries next will tell
+            return None  # whoever tries next will tell
         if look is None or look.error or look.view.kind != _native.REGULAR or look.view.local:
-            return growing_pauses()
+            return None
         return NETWORK_RETRY()

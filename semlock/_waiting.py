@@ -1,25 +1,35 @@
 """Waiting for a lock to change hands.
 
 This is the one seam between a lock that is held and the next try.  It may return early and
-often: whoever waits tries again and judges again.  Time, sleep and chance are injected.
+often: whoever waits tries again and judges again.  Where the kernel tells of changes it
+sleeps until then; elsewhere it pauses.  Time, sleep and chance are injected.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import time
+
+from semlock import _native, _process
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
     # Gives the pauses of one wait, in seconds; when they are used up, the wait is over.
-    Schedule: TypeAlias = Callable[[], Iterable[float]]
+    # None leaves it to the wait when to look.
+    Schedule: TypeAlias = Callable[[], Iterable[float] | None]
 
 _FIRST = 0.0005
 _LONGEST = 0.05
 _GROWTH = 1.6
+
+# However reliable events are, look for oneself so often.
+_SAFETY = 1.0
+# A lock that was free but taken by others so many times in a row is worth a pause.
+_LOST_RACES = 16
 
 
 def chance() -> float:
@@ -37,39 +47,140 @@ def growing_pauses(chance: Callable[[], float] = chance) -> Iterable[float]:
 
 
 class Waiter:
-    """One thread's wait for one lock."""
+    """One thread's wait for one lock, or for any of some, as long as it lasts.
 
-    __slots__ = ("_clock", "_deadline", "_pauses", "_sleep", "_start")
+    Without a ``_native.Wait`` it only pauses.
+    """
+
+    __slots__ = (
+        "_check", "_clock", "_deadline", "_free", "_notice", "_pauses", "_scheduled", "_sleep",
+        "_start", "_until", "_wait", "judge",
+    )  # fmt: skip
 
     def __init__(
         self,
         timeout: float | None,
         schedule: Schedule | None = None,
         *,
+        wait: _native.Wait | None = None,
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
         # Looked up late, so that a test that replaces time.sleep reaches this too.
         self._clock = clock or time.monotonic
         self._sleep = sleep or time.sleep
-        self._pauses = iter((schedule or growing_pauses)())
+        pauses = None if schedule is None else schedule()
+        self._scheduled = pauses is not None
+        self._pauses = iter(growing_pauses() if pauses is None else pauses)
         self._start = self._clock()
         self._deadline = None if timeout is None else self._start + timeout
+        self._wait = wait
+        self._until: float | None = None
+        self._check: float | None = None
+        self._free = 0
+        # Whether the holder is to be judged at the next try: True and False by what the core
+        # has seen, None when it could not see and the lock's own clock decides.
+        self.judge: bool | None = None if wait is None or wait.blind else False
+        if wait is not None:
+            _process.add_wait(wait)
 
     @property
     def waited(self) -> float:
         """Say for how many seconds this wait has lasted."""
         return self._clock() - self._start
 
+    @property
+    def which(self) -> int:
+        """The index of the lock that may be free, or is to be judged."""
+        return 0 if self._wait is None else self._wait.which
+
     def pause(self) -> bool:
         """Wait until something may have changed; ``False`` if the time is over."""
-        pause = next(self._pauses, None)
-        if pause is None:
+        now = self._clock()
+        if self._deadline is not None and now >= self._deadline:
             return False
-        if self._deadline is not None:
-            left = self._deadline - self._clock()
-            if left <= 0:
+        if self._wait is None:
+            pause = next(self._pauses, None)
+            if pause is None:
                 return False
-            pause = min(pause, left)
-        self._sleep(pause)
+            if self._deadline is not None:
+                pause = min(pause, self._deadline - now)
+            self._sleep(pause)
+            return True
+        return self._hear(self._wait, now)
+
+    def _hear(self, wait: _native.Wait, now: float) -> bool:
+        until = self._next_look(now)
+        if until is None:
+            return False
+        if self._free >= _LOST_RACES:
+            self._free = 0
+            self._sleep(min(_FIRST * (0.5 + chance()), until - now))
+        if self._deadline is not None:
+            until = min(until, self._deadline)
+        # The core counts from its own clock: what is left counts, not what time it is.
+        end = _native.now_ns() + int((until - now) * 1e9)
+        outcome = wait.wait(end)
+        if outcome == _native.FREE:
+            self._free += 1
+            self.judge = False
+            return True
+        self._free = 0
+        if outcome == _native.LOOK:
+            self.judge = True
+            return True
+        if outcome == _native.BLIND:
+            return self._grope(wait, end)
+        if outcome == _native.TIME:
+            self._until = self._check = None
+            wait.due()
+            self.judge = True
+            return True
+        if outcome != -errno.EINTR:
+            _native.raise_os_error(outcome, b"")
+        self.judge = False
         return True
+
+    def _next_look(self, now: float) -> float | None:
+        """Say when to look, whatever is told; ``None`` when the schedule is used up."""
+        if self._until is None:
+            if self._scheduled:
+                pause = next(self._pauses, None)
+                if pause is None:
+                    return None
+                self._until = now + pause
+            else:
+                self._until = now + _SAFETY * (0.9 + 0.2 * chance())
+        if self._check is not None and not self._scheduled:
+            return min(self._until, self._check)
+        return self._until
+
+    def _grope(self, wait: _native.Wait, end: int) -> bool:
+        """Pause where no event can be relied on: the longer, the more others come first."""
+        self.judge = None
+        if not self._scheduled:
+            pause = next(self._pauses, _LONGEST) * (1 + wait.ahead)
+            end = min(end, _native.now_ns() + int(pause * 1e9))
+        if wait.sleep(end) == _native.TIME and self._scheduled:
+            self._until = None
+        wait.due()
+        return True
+
+    def judged(self, view: Any, again_at: int | None) -> None:
+        """Let the instance be that was looked at, until some time of ``now_ns``, or for good."""
+        self.judge = None if self._wait is None or self._wait.blind else False
+        if self._wait is not None:
+            self._wait.judged(self._wait.which, view)
+            if again_at is not None:
+                self._check = self._clock() + max(0, again_at - _native.now_ns()) / 1e9
+
+    def follow(self, pid: int, start: int) -> None:
+        """Hear of the end of the holder's process, whose file doesn't tell of it."""
+        if self._wait is not None and not self._wait.follow(pid, start):
+            self._wait.due()
+
+    def end(self) -> None:
+        """Give back what the wait had."""
+        if self._wait is not None:
+            _process.discard_wait(self._wait)
+            self._wait.end()

@@ -1,0 +1,410 @@
+/* POSIX: the queue of those who wait for a lock, told in semlock.h under THE QUEUE. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "semlock.h"
+
+#define TICKET_DIGITS 16
+#define JOIN_TRIES 100
+#define SURVEY_TRIES 100
+#define TICKET_MODE 0644
+
+static int
+queue_path(char *room, const char *path, int32_t directory_length, uint64_t name_hash)
+{
+    char name[48];
+
+    snprintf(name, sizeof name, ".semlock-%016llx.queue", (unsigned long long)name_hash);
+    return semlock_join(room, path, directory_length, name);
+}
+
+static int
+ticket_path(char *room, const semlock_place *place, uint64_t number)
+{
+    char name[TICKET_DIGITS + 1];
+    char queue[SEMLOCK_PATH_ROOM];
+    int error = queue_path(queue, place->path, place->directory_length, place->name_hash);
+
+    if (error != 0) {
+        return error;
+    }
+    snprintf(name, sizeof name, "%016llx", (unsigned long long)number);
+    return semlock_join(room, queue, (int32_t)strlen(queue), name);
+}
+
+/* Does somebody wait for this lock?  A queue that cannot be seen keeps nobody from trying. */
+int
+semlock_queue_exists(const semlock_lock *lock)
+{
+    char queue[SEMLOCK_PATH_ROOM];
+
+    return queue_path(queue, lock->path, lock->directory_length, lock->name_hash) == 0 &&
+           access(queue, F_OK) == 0;
+}
+
+/* Everybody who may create a lock in the directory may also stand in its queues. */
+static int
+make_queue(const semlock_place *place, const char *queue)
+{
+    char directory[SEMLOCK_PATH_ROOM];
+    struct stat parent, made;
+
+    if (mkdir(queue, 0777) != 0) {
+        return errno == EEXIST ? 0 : -errno;
+    }
+    if (semlock_join(directory, place->path, place->directory_length, "") == 0 &&
+        stat(directory, &parent) == 0 && stat(queue, &made) == 0 &&
+        ((parent.st_mode ^ made.st_mode) & 01777) != 0) {
+        chmod(queue, parent.st_mode & 01777);
+    }
+    return 0;
+}
+
+/* What a look at the queue found. */
+typedef struct {
+    uint64_t last;   /* the highest number */
+    uint64_t before; /* the highest one below a bound */
+    uint64_t first;
+    int32_t ahead; /* how many are below the bound */
+    int32_t there; /* the bound itself is there */
+} survey;
+
+/* The directory is read under the kernel's lock on it, so who is seen has not left. */
+static int
+look_at_queue(const char *queue, uint64_t bound, survey *seen)
+{
+    DIR *directory = opendir(queue);
+    struct dirent *entry;
+
+    memset(seen, 0, sizeof *seen);
+    if (directory == NULL) {
+        return -errno;
+    }
+    while ((entry = readdir(directory)) != NULL) {
+        char *end;
+        uint64_t number = strtoull(entry->d_name, &end, 16);
+
+        if (end != entry->d_name + TICKET_DIGITS || *end != 0 || number == 0) {
+            continue;
+        }
+        if (number > seen->last) {
+            seen->last = number;
+        }
+        if (seen->first == 0 || number < seen->first) {
+            seen->first = number;
+        }
+        if (number == bound) {
+            seen->there = 1;
+        }
+        else if (number < bound) {
+            seen->ahead++;
+            if (number > seen->before) {
+                seen->before = number;
+            }
+        }
+    }
+    closedir(directory);
+    return 0;
+}
+
+/* What the ticket says: the record that its owner would write into the lock, with the time
+ * since which it waits.  It is for people, so it may fail. */
+static void
+write_ticket(int fd, const semlock_record *record)
+{
+    char text[SEMLOCK_TICKET_ROOM];
+    int64_t rest = semlock_wall_seconds();
+
+    if (record == NULL || record->length > (int32_t)sizeof text) {
+        return;
+    }
+    memcpy(text, record->text, (size_t)record->length);
+    for (int i = 9; i >= 0 && record->stamp_at >= 0; i--, rest /= 10) {
+        text[record->stamp_at + i] = (char)('0' + rest % 10);
+    }
+    semlock_write_all(fd, text, record->length);
+}
+
+/* Make the ticket `number`: 0 if it is ours, SEMLOCK_HELD if the number is taken,
+ * SEMLOCK_CHANGED if somebody took the new file for a dead one's, or an error. */
+static int
+make_ticket(semlock_place *place, uint64_t number)
+{
+    char name[SEMLOCK_PATH_ROOM];
+    semlock_file file;
+    struct stat made;
+    int fd, error = ticket_path(name, place, number);
+
+    if (error != 0) {
+        return error;
+    }
+    fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, TICKET_MODE);
+    if (fd < 0) {
+        return errno == EEXIST ? SEMLOCK_HELD : -errno;
+    }
+    semlock_file_reset(&file);
+    if (semlock_is_scarce(fd)) {
+        error = -EMFILE;
+    }
+    else if (fstat(fd, &made) != 0) {
+        error = -errno;
+    }
+    else {
+        file.dev = (uint64_t)made.st_dev;
+        file.ino = (uint64_t)made.st_ino;
+        /* The lock on it says that its owner lives.  Until it is taken the file looks like a
+         * dead one's, so look again whether it is still there. */
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+            error = errno == EWOULDBLOCK ? SEMLOCK_CHANGED : -errno;
+        }
+        else if (semlock_still_at(name, &file) != 1) {
+            error = SEMLOCK_CHANGED;
+        }
+    }
+    if (error != 0) {
+        if (error < 0) {
+            unlink(name);
+        }
+        close(fd);
+        return error;
+    }
+    place->handle = fd;
+    place->dev = file.dev;
+    place->ino = file.ino;
+    place->number = number;
+    write_ticket(fd, place->record);
+    return 0;
+}
+
+/* Stand at the end of the queue. */
+static int
+join_queue(semlock_place *place)
+{
+    char queue[SEMLOCK_PATH_ROOM];
+    survey seen;
+    int error = queue_path(queue, place->path, place->directory_length, place->name_hash);
+
+    for (int tries = 0; error == 0 && tries < JOIN_TRIES; tries++) {
+        error = look_at_queue(queue, UINT64_MAX, &seen);
+        if (error == -ENOENT) {
+            error = make_queue(place, queue);
+            memset(&seen, 0, sizeof seen);
+        }
+        if (error != 0) {
+            return error;
+        }
+        do {
+            error = make_ticket(place, ++seen.last);
+        } while (error == SEMLOCK_HELD || error == SEMLOCK_CHANGED);
+        if (error == 0) {
+            return 0;
+        }
+        if (error == -ENOENT) {
+            error = 0; /* the last one left and took the queue with it */
+        }
+    }
+    return error != 0 ? error : -EAGAIN;
+}
+
+/* Remove a ticket, if it is still this file. */
+static int
+remove_ticket(const char *name, const semlock_file *file)
+{
+    int still = semlock_still_at(name, file);
+
+    if (still == 1 && unlink(name) != 0 && errno != ENOENT) {
+        return -errno;
+    }
+    return still < 0 ? still : 0;
+}
+
+/* Is the owner of this ticket dead?  Then it is removed.  1 it lives, 0 it is gone, or an
+ * error if it is dead and can't be removed. */
+static int
+lives(const char *name)
+{
+    struct stat seen;
+    semlock_file file;
+    int outcome = 1;
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+    if (fd < 0) {
+        return errno == ENOENT ? 0 : 1;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        if (fstat(fd, &seen) == 0) {
+            semlock_file_reset(&file);
+            file.dev = (uint64_t)seen.st_dev;
+            file.ino = (uint64_t)seen.st_ino;
+            outcome = remove_ticket(name, &file);
+        }
+        semlock_unguard(fd);
+    }
+    close(fd);
+    return outcome;
+}
+
+static void
+forget_ticket(semlock_place *place)
+{
+    if (place->handle >= 0) {
+        close((int)place->handle);
+    }
+    place->handle = -1;
+    place->number = place->before = 0;
+    place->ahead = 0;
+}
+
+static void
+unwatch(semlock_place *place, const semlock_waiting *waiting)
+{
+    if (place->mark >= 0) {
+        semlock_events_unwatch(waiting->events, place->mark);
+    }
+    place->mark = -1;
+}
+
+/* Watch the nearest one before us who lives.  SEMLOCK_OK: there is none.  SEMLOCK_CHANGED:
+ * the queue changed meanwhile. */
+static int
+watch_before(semlock_place *place, semlock_waiting *waiting, const char *queue,
+             uint64_t *bound)
+{
+    char name[SEMLOCK_PATH_ROOM];
+    survey seen;
+    int64_t mark = -1;
+    int outcome = look_at_queue(queue, *bound, &seen);
+
+    if (outcome != 0 && outcome != -ENOENT) {
+        return outcome;
+    }
+    if (*bound == place->number && !seen.there) {
+        forget_ticket(place); /* somebody took us for stopped: stand at the end again */
+        return join_queue(place) == 0 ? SEMLOCK_CHANGED : SEMLOCK_OK;
+    }
+    place->before = seen.before;
+    place->first = seen.first;
+    place->ahead = seen.ahead;
+    if (seen.before == 0) {
+        unwatch(place, waiting);
+        return SEMLOCK_OK;
+    }
+    outcome = ticket_path(name, place, seen.before);
+    if (outcome != 0) {
+        return outcome;
+    }
+    if (waiting->events >= 0) {
+        mark = semlock_events_watch(waiting->events, name);
+        if (mark == -ENOENT) {
+            return SEMLOCK_CHANGED;
+        }
+        if (place->mark >= 0 && place->mark != mark) {
+            semlock_events_unwatch(waiting->events, place->mark);
+        }
+        place->mark = mark < 0 ? -1 : mark;
+    }
+    outcome = lives(name);
+    if (outcome != 1) {
+        *bound = outcome < 0 ? seen.before : place->number; /* what can't go is passed by */
+        return SEMLOCK_CHANGED;
+    }
+    return mark < 0 ? SEMLOCK_BLIND : SEMLOCK_ARMED;
+}
+
+/* Find out who is before us.  SEMLOCK_OK: nobody is, or there can be no queue here. */
+int
+semlock_place_update(semlock_place *place, semlock_waiting *waiting)
+{
+    char queue[SEMLOCK_PATH_ROOM];
+    int outcome = SEMLOCK_CHANGED;
+    uint64_t bound;
+
+    if (place->refused) {
+        return SEMLOCK_OK;
+    }
+    if (place->handle >= 0 && !place->due) {
+        return place->before == 0 ? SEMLOCK_OK
+               : place->mark < 0  ? SEMLOCK_BLIND
+                                  : SEMLOCK_ARMED;
+    }
+    if (queue_path(queue, place->path, place->directory_length, place->name_hash) != 0 ||
+        (place->handle < 0 && join_queue(place) != 0)) {
+        place->refused = 1;
+        return SEMLOCK_OK;
+    }
+    bound = place->number;
+    for (int tries = 0; outcome == SEMLOCK_CHANGED && tries < SURVEY_TRIES; tries++) {
+        outcome = watch_before(place, waiting, queue, &bound);
+        if (place->handle < 0) {
+            place->refused = 1;
+            return SEMLOCK_OK;
+        }
+    }
+    place->due = outcome == SEMLOCK_CHANGED;
+    return outcome == SEMLOCK_CHANGED ? SEMLOCK_BLIND : outcome < 0 ? SEMLOCK_OK : outcome;
+}
+
+/* The lock is free, and the first of the queue has not taken it for a long time: it must be
+ * stopped, so it loses its place.  It holds nothing, and stands in the queue again when it
+ * goes on. */
+void
+semlock_place_overtake(semlock_place *place, int path_is_free)
+{
+    char name[SEMLOCK_PATH_ROOM];
+    int64_t now = semlock_now_ns();
+
+    if (!path_is_free || place->before == 0) {
+        place->free_since = 0;
+    }
+    else if (place->free_since == 0 || place->free_first != place->first) {
+        place->free_since = now;
+        place->free_first = place->first;
+    }
+    else if (now - place->free_since >= SEMLOCK_STOPPED_NS) {
+        place->free_since = 0;
+        place->due = 1;
+        if (ticket_path(name, place, place->first) == 0 && unlink(name) != 0 &&
+            errno != ENOENT) {
+            place->refused = 1; /* not ours to remove: go on without a queue */
+        }
+    }
+}
+
+/* Leave the queue, and take it away if it is empty now. */
+void
+semlock_place_leave(semlock_place *place, semlock_waiting *waiting)
+{
+    char name[SEMLOCK_PATH_ROOM];
+    semlock_file file;
+
+    unwatch(place, waiting);
+    if (place->handle < 0) {
+        return;
+    }
+    semlock_file_reset(&file);
+    file.dev = place->dev;
+    file.ino = place->ino;
+    if (ticket_path(name, place, place->number) == 0) {
+        remove_ticket(name, &file);
+        name[strlen(name) - TICKET_DIGITS - 1] = 0;
+        rmdir(name);
+    }
+    forget_ticket(place);
+}
+
+/* After a fork: the ticket is the parent's. */
+void
+semlock_place_forget(semlock_place *place)
+{
+    forget_ticket(place);
+    place->mark = -1;
+    place->refused = 1;
+}

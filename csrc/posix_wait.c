@@ -1,0 +1,494 @@
+/* POSIX: waiting for a lock to change hands, told in semlock.h under WAITING. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "semlock.h"
+
+#define FIRST_RECHECK 50000    /* nanoseconds */
+#define LAST_RECHECK 30000000  /* longer than a kernel needs to end what it has told of */
+#define NEXT_CHECK 100000000   /* how often the second of a queue sees to the first */
+#define LATER_CHECK 1000000000 /* and how often the others do */
+#define MARKS 64
+#define WATCH_TRIES 8
+
+#if defined(__APPLE__)
+#define CTIME(s) ((s)->st_ctimespec)
+#else
+#define CTIME(s) ((s)->st_ctim)
+#endif
+
+/* Is this descriptor one of the last that the process may have?  Waiting gets along without
+ * any, and the program may not. */
+int
+semlock_is_scarce(int fd)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+           (rlim_t)fd + SEMLOCK_RESERVED_HANDLES >= limit.rlim_cur;
+}
+
+/* An event source, used before or new; -1 if there is none to be had.  Closing one that has
+ * watched something takes the kernel milliseconds, so a few are kept. */
+int64_t
+semlock_events_take(semlock_pool *pool)
+{
+    int64_t events = -1;
+
+    semlock_enter(pool);
+    for (int i = 0; i < SEMLOCK_IDLE_EVENTS && events < 0; i++) {
+        int64_t kept = semlock_load64(&pool->idle_events[i]);
+
+        if (kept > 0 && semlock_swap_if64(&pool->idle_events[i], kept, 0)) {
+            events = kept - 1;
+        }
+    }
+    if (events < 0) {
+        events = semlock_events_open();
+        if (events >= 0 && semlock_is_scarce((int)events)) {
+            close((int)events);
+            events = -1;
+        }
+    }
+    semlock_leave(pool);
+    return events < 0 ? -1 : events;
+}
+
+/* Give an event source back.  What it still has to tell is of no use to the next user. */
+void
+semlock_events_give(semlock_pool *pool, int64_t events)
+{
+    int64_t marks[MARKS];
+
+    semlock_enter(pool);
+    while (semlock_events_read(events, marks, MARKS) != 0) {
+    }
+    for (int i = 0; i < SEMLOCK_IDLE_EVENTS && events >= 0; i++) {
+        if (semlock_swap_if64(&pool->idle_events[i], 0, events + 1)) {
+            events = -1;
+        }
+    }
+    if (events >= 0) {
+        close((int)events);
+    }
+    semlock_leave(pool);
+}
+
+/* Begin a wait whose places and paths are filled in. */
+int
+semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
+{
+    char directory[SEMLOCK_PATH_ROOM];
+    const char *path =
+        waiting->place != NULL ? waiting->place->path : waiting->watches[0].path;
+    size_t length = strlen(path);
+
+    if (waiting->place != NULL) {
+        waiting->place->handle = waiting->place->mark = -1;
+    }
+    for (int32_t i = 0; i < waiting->count; i++) {
+        waiting->watches[i].mark = -1;
+        waiting->watches[i].due = 1;
+    }
+    waiting->process = -1;
+    while (length > 1 && path[length - 1] != '/') {
+        length--;
+    }
+    if (semlock_join(directory, path, (int32_t)length, "") != 0 ||
+        !semlock_system_hears(directory)) {
+        waiting->blind = 1;
+        waiting->lent = 0;
+        waiting->events = -1;
+        if (waiting->place != NULL) {
+            waiting->place->refused = 1;
+        }
+    }
+    else if (!waiting->lent) {
+        waiting->events = semlock_events_take(pool);
+    }
+    if (waiting->events < 0) {
+        waiting->blind = 1;
+    }
+    return waiting->blind ? SEMLOCK_BLIND : SEMLOCK_OK;
+}
+
+static int
+looks_free(const char *path)
+{
+    struct stat seen;
+
+    return lstat(path, &seen) != 0 && errno == ENOENT;
+}
+
+/* Does the holder of what is at the path vouch for itself, so that nobody need judge it? */
+static int
+vouched_for(semlock_watch *watch, const struct stat *seen, semlock_pool *pool)
+{
+    int fd, taken;
+
+    if (watch->judged_ino == (uint64_t)seen->st_ino &&
+        watch->judged_dev == (uint64_t)seen->st_dev &&
+        watch->judged_ctime_ns ==
+            (int64_t)CTIME(seen).tv_sec * 1000000000 + CTIME(seen).tv_nsec) {
+        return 1;
+    }
+    if (!S_ISREG(seen->st_mode) || semlock_held_here(pool, (uint64_t)seen->st_ino)) {
+        return 0;
+    }
+    fd = open(watch->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        return 0;
+    }
+    taken = semlock_system_witness(fd);
+    close(fd);
+    return taken == 1;
+}
+
+/* Have the file at the path watched: SEMLOCK_ARMED, or SEMLOCK_FREE when there is none.
+ *
+ * The kernel tells of an unlink before it forgets the name, so for a moment a path still leads
+ * to a file of whose removal there will be no more news.  semlock_system_exists() waits for
+ * such a removal to end.  If the path leads to the same file (has the same mark) before and
+ * after that, then whatever takes it away begins after it was watched, and is told. */
+static int
+watch_file(semlock_waiting *waiting, semlock_watch *watch)
+{
+    for (int tries = 0; tries < WATCH_TRIES; tries++) {
+        int64_t mark = semlock_events_watch(waiting->events, watch->path);
+        int64_t again = mark;
+
+        if (watch->mark >= 0 && watch->mark != mark) {
+            semlock_events_unwatch(waiting->events, watch->mark);
+        }
+        watch->mark = mark < 0 ? -1 : mark;
+        if (mark >= 0) {
+            if (!semlock_system_exists(watch->path)) {
+                return SEMLOCK_FREE;
+            }
+            again = semlock_events_watch(waiting->events, watch->path);
+        }
+        if (mark == -ENOENT || again == -ENOENT) {
+            return SEMLOCK_FREE;
+        }
+        if (again >= 0 && again != mark) {
+            semlock_events_unwatch(waiting->events, again);
+            continue;
+        }
+        if (mark < 0 || again < 0) {
+            waiting->blind = 1;
+        }
+        return SEMLOCK_ARMED;
+    }
+    waiting->recheck = FIRST_RECHECK; /* it changes hands all the time: look soon again */
+    waiting->recheck_at = semlock_now_ns() + FIRST_RECHECK;
+    return SEMLOCK_ARMED;
+}
+
+static int
+look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
+{
+    struct stat seen;
+    int same;
+
+    if (waiting->events >= 0 && watch_file(waiting, watch) == SEMLOCK_FREE) {
+        return SEMLOCK_FREE;
+    }
+    if (lstat(watch->path, &seen) != 0) {
+        return errno == ENOENT ? SEMLOCK_FREE : SEMLOCK_LOOK;
+    }
+    same = watch->ino == (uint64_t)seen.st_ino && watch->dev == (uint64_t)seen.st_dev;
+    watch->ino = (uint64_t)seen.st_ino;
+    watch->dev = (uint64_t)seen.st_dev;
+    if (!vouched_for(watch, &seen, pool)) {
+        return SEMLOCK_LOOK;
+    }
+    if (!watch->told || !same) {
+        waiting->recheck = 0;
+    }
+    watch->due = watch->told = 0;
+    return SEMLOCK_ARMED;
+}
+
+/* Make sure, before standing in a queue, that the caller doesn't wait for itself. */
+static int
+look_for_own(semlock_waiting *waiting, semlock_pool *pool)
+{
+    struct stat seen;
+
+    for (int32_t i = 0; i < waiting->count; i++) {
+        semlock_watch *watch = &waiting->watches[i];
+
+        if (watch->judged_ino == 0 && lstat(watch->path, &seen) == 0 &&
+            semlock_held_here(pool, (uint64_t)seen.st_ino)) {
+            waiting->which = i;
+            return SEMLOCK_LOOK;
+        }
+    }
+    waiting->looked = 1;
+    return SEMLOCK_OK;
+}
+
+static int
+stand_in_queue(semlock_waiting *waiting)
+{
+    semlock_place *place = waiting->place;
+    uint64_t before = place->before;
+    int told = place->told;
+    int asked = place->due || place->handle < 0;
+    int outcome = semlock_place_update(place, waiting);
+
+    place->told = 0;
+    if (outcome == SEMLOCK_OK) {
+        return outcome;
+    }
+    if (asked) {
+        int free = 0;
+
+        for (int32_t i = 0; i < waiting->count && !free; i++) {
+            free = looks_free(waiting->watches[i].path);
+        }
+        semlock_place_overtake(place, free);
+        if (!told || before != place->before) {
+            waiting->recheck = 0;
+        }
+    }
+    return outcome;
+}
+
+static int
+arm(semlock_waiting *waiting, semlock_pool *pool)
+{
+    int outcome;
+
+    if (waiting->place != NULL) {
+        if (!waiting->looked) {
+            outcome = look_for_own(waiting, pool);
+            if (outcome != SEMLOCK_OK) {
+                return outcome;
+            }
+        }
+        outcome = stand_in_queue(waiting);
+        if (outcome != SEMLOCK_OK) {
+            return outcome;
+        }
+    }
+    for (int32_t i = 0; i < waiting->count; i++) {
+        if (waiting->watches[i].due) {
+            outcome = look(waiting, &waiting->watches[i], pool);
+            if (outcome != SEMLOCK_ARMED) {
+                waiting->which = i;
+                return outcome;
+            }
+        }
+    }
+    return waiting->blind ? SEMLOCK_BLIND : SEMLOCK_ARMED;
+}
+
+/* See to it that an event will come when something changes; or say that it has changed. */
+int
+semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
+{
+    int outcome;
+
+    semlock_enter(pool);
+    outcome = arm(waiting, pool);
+    semlock_leave(pool);
+    return outcome;
+}
+
+/* Everything must be looked at again. */
+void
+semlock_waiting_due(semlock_waiting *waiting)
+{
+    if (waiting->place != NULL) {
+        waiting->place->due = 1;
+    }
+    for (int32_t i = 0; i < waiting->count; i++) {
+        waiting->watches[i].due = 1;
+    }
+}
+
+/* Take in what an event source has told: how many of these marks are of this wait. */
+int
+semlock_waiting_told(semlock_waiting *waiting, const int64_t *marks, int32_t count)
+{
+    int hits = 0;
+
+    for (int32_t k = 0; k < count; k++) {
+        int64_t mark = marks[k];
+
+        if (waiting->place != NULL && (waiting->place->mark == mark || mark < 0)) {
+            waiting->place->due = waiting->place->told = 1;
+            waiting->place->mark = -1;
+            hits++;
+        }
+        for (int32_t i = 0; i < waiting->count; i++) {
+            semlock_watch *watch = &waiting->watches[i];
+
+            if (watch->mark >= 0 && (watch->mark == mark || mark < 0)) {
+                watch->due = watch->told = 1;
+                watch->mark = -1;
+                hits++;
+            }
+        }
+    }
+    if (hits > 0) {
+        /* The kernel tells of a removal before the name is gone, and of a death before the
+         * dead one's locks are: what looks unchanged now is looked at again very soon. */
+        waiting->recheck = FIRST_RECHECK;
+        waiting->recheck_at = semlock_now_ns() + FIRST_RECHECK;
+    }
+    return hits;
+}
+
+/* Something that was told of has not shown yet: look again, less and less soon. */
+static void
+check_again(semlock_waiting *waiting)
+{
+    waiting->recheck = waiting->recheck >= LAST_RECHECK ? 0 : 2 * waiting->recheck;
+    waiting->recheck_at = semlock_now_ns() + waiting->recheck;
+    semlock_waiting_due(waiting);
+    if (waiting->place != NULL) {
+        waiting->place->told = 1;
+    }
+    for (int32_t i = 0; i < waiting->count; i++) {
+        waiting->watches[i].told = 1;
+    }
+}
+
+/* Sleep until something is told, or until a time: SEMLOCK_OK, SEMLOCK_TIME or -EINTR. */
+int
+semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
+{
+    int64_t marks[MARKS];
+    int outcome =
+        semlock_system_sleep(waiting->lent ? -1 : waiting->events, waiting->process, until);
+    int count;
+
+    (void)pool;
+    if (outcome == SEMLOCK_GONE) {
+        close((int)waiting->process); /* the holder has ended; look what it left */
+        waiting->process = -1;
+        semlock_waiting_due(waiting);
+        waiting->recheck = FIRST_RECHECK;
+        waiting->recheck_at = semlock_now_ns() + FIRST_RECHECK;
+        return SEMLOCK_LOOK;
+    }
+    if (outcome != SEMLOCK_OK || waiting->lent) {
+        return outcome;
+    }
+    count = semlock_events_read(waiting->events, marks, MARKS);
+    semlock_waiting_told(waiting, marks, count);
+    return SEMLOCK_OK;
+}
+
+/* Wait in one call, until there is something to do (SEMLOCK_FREE: try; SEMLOCK_LOOK: judge),
+ * no event can help any more (SEMLOCK_BLIND), or the time is over (SEMLOCK_TIME). */
+int
+semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
+{
+    for (;;) {
+        int outcome = semlock_waiting_arm(waiting, pool);
+        int64_t limit = until;
+        int64_t now;
+
+        if (outcome != SEMLOCK_ARMED) {
+            return outcome;
+        }
+        now = semlock_now_ns();
+        if (waiting->place != NULL && waiting->place->before != 0) {
+            int64_t check = now + (waiting->place->ahead == 1 ? NEXT_CHECK : LATER_CHECK);
+
+            limit = check < limit ? check : limit;
+        }
+        if (waiting->recheck != 0 && waiting->recheck_at < limit) {
+            limit = waiting->recheck_at;
+        }
+        outcome = semlock_waiting_sleep(waiting, pool, limit);
+        if (outcome == SEMLOCK_TIME) {
+            if (limit == until) {
+                return outcome;
+            }
+            if (waiting->recheck != 0 && limit == waiting->recheck_at) {
+                check_again(waiting);
+            }
+            else {
+                waiting->place->due = 1;
+            }
+        }
+        else if (outcome != SEMLOCK_OK) {
+            return outcome;
+        }
+    }
+}
+
+/* Hear of the end of the holder's process too: for holders whose files don't tell of it. */
+int
+semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
+{
+    if (waiting->process >= 0) {
+        close((int)waiting->process);
+    }
+    waiting->process = waiting->lent ? -1 : semlock_process_open(pid);
+    if (waiting->process >= 0 && semlock_is_scarce((int)waiting->process)) {
+        close((int)waiting->process);
+        waiting->process = -1;
+    }
+    if (waiting->process >= 0 && semlock_probe(pid, start) != SEMLOCK_RUNS) {
+        return SEMLOCK_LOOK; /* it ended before it could be followed */
+    }
+    return SEMLOCK_OK;
+}
+
+/* The wait is over, however it ended. */
+void
+semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool)
+{
+    semlock_enter(pool);
+    if (waiting->place != NULL) {
+        semlock_place_leave(waiting->place, waiting);
+    }
+    for (int32_t i = 0; i < waiting->count; i++) {
+        if (waiting->watches[i].mark >= 0) {
+            semlock_events_unwatch(waiting->events, waiting->watches[i].mark);
+            waiting->watches[i].mark = -1;
+        }
+    }
+    if (waiting->process >= 0) {
+        close((int)waiting->process);
+        waiting->process = -1;
+    }
+    semlock_leave(pool);
+    if (waiting->events >= 0 && !waiting->lent) {
+        int64_t events = waiting->events;
+
+        waiting->events = -1;
+        semlock_events_give(pool, events);
+    }
+    waiting->events = -1;
+}
+
+/* After a fork the child waits for nothing.  Its copies must not keep the parent's place. */
+void
+semlock_waiting_forget(semlock_waiting *waiting)
+{
+    if (waiting->place != NULL) {
+        semlock_place_forget(waiting->place);
+    }
+    if (waiting->process >= 0) {
+        close((int)waiting->process);
+    }
+    if (waiting->events >= 0 && !waiting->lent) {
+        close((int)waiting->events);
+    }
+    waiting->events = waiting->process = -1;
+    waiting->blind = 1;
+    for (int32_t i = 0; i < waiting->count; i++) {
+        waiting->watches[i].mark = -1;
+    }
+}
