@@ -116,18 +116,3 @@ semlock_system_exists(const char *path)
     }
     return errno != ENOENT && access(path, F_OK) == 0;
 }
-
-/* Does this machine hear of every change in this directory?  Not where others make them. */
-int
-semlock_system_hears(const char *directory)
-{
-    int fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int local;
-
-    if (fd < 0) {
-        return 0;
-    }
-    local = semlock_system_local(fd);
-    close(fd);
-    return local;
-}

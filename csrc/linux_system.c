@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -77,8 +78,8 @@ semlock_system_link_kept(const semlock_lock *lock, semlock_pool *pool)
 
 /* The kinds on which flock and OFD locks are known to be separate and to be seen by every
  * process that can reach the file.  A kind that is not listed is treated as remote. */
-int
-semlock_system_local(int fd)
+static int
+is_local_kind(const struct statfs *about)
 {
     static const uint32_t kinds[] = {
         0x0000ef53, /* ext2, ext3, ext4 */
@@ -94,17 +95,74 @@ semlock_system_local(int fd)
         0x52654973, /* reiserfs */
         0x00003434, /* nilfs2 */
     };
-    struct statfs about;
 
-    if (fstatfs(fd, &about) != 0) {
-        return 0;
-    }
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if ((uint32_t)about.f_type == kinds[i]) {
+        if ((uint32_t)about->f_type == kinds[i]) {
             return 1;
         }
     }
     return 0;
+}
+
+int
+semlock_system_local(int fd)
+{
+    struct statfs about;
+
+    return fstatfs(fd, &about) == 0 && is_local_kind(&about);
+}
+
+/* Does this machine hear of every change in this directory?  Not where others make them. */
+int
+semlock_system_hears(const char *directory)
+{
+    struct statfs about;
+
+    return statfs(directory, &about) == 0 && is_local_kind(&about);
+}
+
+/* The kernel's own form of a directory's entries.  The library's form allocates so much for
+ * each directory that a queue's hand-over would be a fifth dearer. */
+struct entry {
+    uint64_t ino;
+    int64_t next;
+    unsigned short length;
+    unsigned char type;
+    char name[];
+};
+
+void
+semlock_names_start(semlock_names *names, int fd)
+{
+    names->fd = fd;
+    names->error = 0;
+    names->at = names->length = 0;
+}
+
+const char *
+semlock_names_next(semlock_names *names)
+{
+    const struct entry *entry;
+
+    if (names->at >= names->length) {
+        long n = syscall(SYS_getdents64, names->fd, names->buffer, sizeof names->buffer);
+
+        names->at = 0;
+        names->length = n < 0 ? 0 : (int32_t)n;
+        if (n <= 0) {
+            names->error = n < 0 ? -errno : 0;
+            return NULL;
+        }
+    }
+    entry = (const struct entry *)(const void *)(names->buffer + names->at);
+    names->at += entry->length;
+    return entry->name;
+}
+
+void
+semlock_names_end(semlock_names *names)
+{
+    close(names->fd);
 }
 
 static struct flock

@@ -91,6 +91,7 @@ semlock_object_won(semlock_lock *lock, const semlock_record *record)
     lock->token_at = record->token_at;
     semlock_store32(&lock->expect_held, 0);
     semlock_store64(&lock->look_at, 0);
+    lock->waited = 0;
     lock->depth = 1;
     lock->serial++;
     semlock_store32(&lock->held, 1);

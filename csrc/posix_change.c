@@ -160,6 +160,10 @@ release(semlock_lock *lock, semlock_pool *pool)
     semlock_add32(&pool->holding[ino % SEMLOCK_BURSTS], -1);
     if (lock->turns != SEMLOCK_NO_TURNS) {
         semlock_burst_released(pool, lock);
+        if (lock->waited) {
+            semlock_queue_tidy(lock);
+            semlock_store32(&lock->expect_held, 1); /* somebody wants it too, it seems */
+        }
     }
     semlock_object_freed(lock);
     return outcome;

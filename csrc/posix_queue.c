@@ -1,6 +1,5 @@
 /* POSIX: the queue of those who wait for a lock, told in semlock.h under THE QUEUE. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -77,42 +76,50 @@ typedef struct {
     int32_t there; /* the bound itself is there */
 } survey;
 
+static void
+note(survey *seen, const char *name, uint64_t bound)
+{
+    char *end;
+    uint64_t number = strtoull(name, &end, 16);
+
+    if (end != name + TICKET_DIGITS || *end != 0 || number == 0) {
+        return;
+    }
+    if (number > seen->last) {
+        seen->last = number;
+    }
+    if (seen->first == 0 || number < seen->first) {
+        seen->first = number;
+    }
+    if (number == bound) {
+        seen->there = 1;
+    }
+    else if (number < bound) {
+        seen->ahead++;
+        if (number > seen->before) {
+            seen->before = number;
+        }
+    }
+}
+
 /* The directory is read under the kernel's lock on it, so who is seen has not left. */
 static int
 look_at_queue(const char *queue, uint64_t bound, survey *seen)
 {
-    DIR *directory = opendir(queue);
-    struct dirent *entry;
+    semlock_names names;
+    const char *name;
+    int fd = open(queue, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 
     memset(seen, 0, sizeof *seen);
-    if (directory == NULL) {
+    if (fd < 0) {
         return -errno;
     }
-    while ((entry = readdir(directory)) != NULL) {
-        char *end;
-        uint64_t number = strtoull(entry->d_name, &end, 16);
-
-        if (end != entry->d_name + TICKET_DIGITS || *end != 0 || number == 0) {
-            continue;
-        }
-        if (number > seen->last) {
-            seen->last = number;
-        }
-        if (seen->first == 0 || number < seen->first) {
-            seen->first = number;
-        }
-        if (number == bound) {
-            seen->there = 1;
-        }
-        else if (number < bound) {
-            seen->ahead++;
-            if (number > seen->before) {
-                seen->before = number;
-            }
-        }
+    semlock_names_start(&names, fd);
+    while ((name = semlock_names_next(&names)) != NULL) {
+        note(seen, name, bound);
     }
-    closedir(directory);
-    return 0;
+    semlock_names_end(&names);
+    return names.error;
 }
 
 /* What the ticket says: the record that its owner would write into the lock, with the time
@@ -184,34 +191,33 @@ make_ticket(semlock_place *place, uint64_t number)
     return 0;
 }
 
-/* Stand at the end of the queue. */
+/* Stand at the end of the queue.  What was seen on the way says who is before us, unless
+ * others joined in the same moment: SEMLOCK_OK, or SEMLOCK_CHANGED if it must be looked up. */
 static int
-join_queue(semlock_place *place)
+join_queue(semlock_place *place, const char *queue, survey *seen)
 {
-    char queue[SEMLOCK_PATH_ROOM];
-    survey seen;
-    int error = queue_path(queue, place->path, place->directory_length, place->name_hash);
+    for (int tries = 0; tries < JOIN_TRIES; tries++) {
+        int error = look_at_queue(queue, UINT64_MAX, seen);
+        int first = 1;
 
-    for (int tries = 0; error == 0 && tries < JOIN_TRIES; tries++) {
-        error = look_at_queue(queue, UINT64_MAX, &seen);
         if (error == -ENOENT) {
             error = make_queue(place, queue);
-            memset(&seen, 0, sizeof seen);
         }
         if (error != 0) {
             return error;
         }
-        do {
-            error = make_ticket(place, ++seen.last);
-        } while (error == SEMLOCK_HELD || error == SEMLOCK_CHANGED);
-        if (error == 0) {
-            return 0;
+        while ((error = make_ticket(place, ++seen->last)) == SEMLOCK_HELD ||
+               error == SEMLOCK_CHANGED) {
+            first = 0;
         }
-        if (error == -ENOENT) {
-            error = 0; /* the last one left and took the queue with it */
+        if (error == 0) {
+            return first ? SEMLOCK_OK : SEMLOCK_CHANGED;
+        }
+        if (error != -ENOENT) {
+            return error; /* else the last one has left, and the queue went with it */
         }
     }
-    return error != 0 ? error : -EAGAIN;
+    return -EAGAIN;
 }
 
 /* Remove a ticket, if it is still this file. */
@@ -264,40 +270,31 @@ forget_ticket(semlock_place *place)
 }
 
 static void
-unwatch(semlock_place *place, const semlock_waiting *waiting)
+unwatch(semlock_place *place, semlock_waiting *waiting)
 {
     if (place->mark >= 0) {
-        semlock_events_unwatch(waiting->events, place->mark);
+        semlock_waiting_unwatch(waiting, &place->mark);
     }
-    place->mark = -1;
 }
 
-/* Watch the nearest one before us who lives.  SEMLOCK_OK: there is none.  SEMLOCK_CHANGED:
- * the queue changed meanwhile. */
+/* Watch the nearest one before us, if he lives.  SEMLOCK_OK: there is none.
+ * SEMLOCK_CHANGED: the queue changed meanwhile. */
 static int
-watch_before(semlock_place *place, semlock_waiting *waiting, const char *queue,
+watch_before(semlock_place *place, semlock_waiting *waiting, const survey *seen,
              uint64_t *bound)
 {
     char name[SEMLOCK_PATH_ROOM];
-    survey seen;
     int64_t mark = -1;
-    int outcome = look_at_queue(queue, *bound, &seen);
+    int outcome;
 
-    if (outcome != 0 && outcome != -ENOENT) {
-        return outcome;
-    }
-    if (*bound == place->number && !seen.there) {
-        forget_ticket(place); /* somebody took us for stopped: stand at the end again */
-        return join_queue(place) == 0 ? SEMLOCK_CHANGED : SEMLOCK_OK;
-    }
-    place->before = seen.before;
-    place->first = seen.first;
-    place->ahead = seen.ahead;
-    if (seen.before == 0) {
+    place->before = seen->before;
+    place->first = seen->first;
+    place->ahead = seen->ahead;
+    if (seen->before == 0) {
         unwatch(place, waiting);
         return SEMLOCK_OK;
     }
-    outcome = ticket_path(name, place, seen.before);
+    outcome = ticket_path(name, place, seen->before);
     if (outcome != 0) {
         return outcome;
     }
@@ -306,26 +303,61 @@ watch_before(semlock_place *place, semlock_waiting *waiting, const char *queue,
         if (mark == -ENOENT) {
             return SEMLOCK_CHANGED;
         }
-        if (place->mark >= 0 && place->mark != mark) {
-            semlock_events_unwatch(waiting->events, place->mark);
+        if (place->mark != mark) {
+            unwatch(place, waiting);
         }
         place->mark = mark < 0 ? -1 : mark;
     }
     outcome = lives(name);
     if (outcome != 1) {
-        *bound = outcome < 0 ? seen.before : place->number; /* what can't go is passed by */
+        *bound = outcome < 0 ? seen->before : place->number; /* what can't go is passed by */
         return SEMLOCK_CHANGED;
     }
     return mark < 0 ? SEMLOCK_BLIND : SEMLOCK_ARMED;
+}
+
+/* Find the nearest one before us who lives, and watch him; join first if need be. */
+static int
+find_before(semlock_place *place, semlock_waiting *waiting)
+{
+    char queue[SEMLOCK_PATH_ROOM];
+    uint64_t bound = place->number;
+    int outcome = queue_path(queue, place->path, place->directory_length, place->name_hash);
+    survey seen;
+
+    if (outcome != 0) {
+        return outcome;
+    }
+    for (int tries = 0; tries < SURVEY_TRIES; tries++) {
+        outcome = SEMLOCK_CHANGED;
+        if (place->handle < 0) {
+            outcome = join_queue(place, queue, &seen);
+            bound = place->number;
+            /* The survey was made without a bound, before our own ticket was there. */
+        }
+        if (outcome == SEMLOCK_CHANGED) {
+            outcome = look_at_queue(queue, bound, &seen);
+            if (bound == place->number &&
+                (outcome == -ENOENT || (outcome == 0 && !seen.there))) {
+                forget_ticket(place); /* taken for stopped: stand at the end again */
+                continue;
+            }
+        }
+        if (outcome == SEMLOCK_OK) {
+            outcome = watch_before(place, waiting, &seen, &bound);
+        }
+        if (outcome != SEMLOCK_CHANGED) {
+            return outcome;
+        }
+    }
+    return SEMLOCK_CHANGED;
 }
 
 /* Find out who is before us.  SEMLOCK_OK: nobody is, or there can be no queue here. */
 int
 semlock_place_update(semlock_place *place, semlock_waiting *waiting)
 {
-    char queue[SEMLOCK_PATH_ROOM];
-    int outcome = SEMLOCK_CHANGED;
-    uint64_t bound;
+    int outcome;
 
     if (place->refused) {
         return SEMLOCK_OK;
@@ -335,21 +367,14 @@ semlock_place_update(semlock_place *place, semlock_waiting *waiting)
                : place->mark < 0  ? SEMLOCK_BLIND
                                   : SEMLOCK_ARMED;
     }
-    if (queue_path(queue, place->path, place->directory_length, place->name_hash) != 0 ||
-        (place->handle < 0 && join_queue(place) != 0)) {
+    outcome = find_before(place, waiting);
+    place->due = outcome == SEMLOCK_CHANGED;
+    if (outcome < 0) {
+        semlock_place_leave(place, waiting, NULL);
         place->refused = 1;
         return SEMLOCK_OK;
     }
-    bound = place->number;
-    for (int tries = 0; outcome == SEMLOCK_CHANGED && tries < SURVEY_TRIES; tries++) {
-        outcome = watch_before(place, waiting, queue, &bound);
-        if (place->handle < 0) {
-            place->refused = 1;
-            return SEMLOCK_OK;
-        }
-    }
-    place->due = outcome == SEMLOCK_CHANGED;
-    return outcome == SEMLOCK_CHANGED ? SEMLOCK_BLIND : outcome < 0 ? SEMLOCK_OK : outcome;
+    return outcome == SEMLOCK_CHANGED ? SEMLOCK_BLIND : outcome;
 }
 
 /* The lock is free, and the first of the queue has not taken it for a long time: it must be
@@ -378,9 +403,10 @@ semlock_place_overtake(semlock_place *place, int path_is_free)
     }
 }
 
-/* Leave the queue, and take it away if it is empty now. */
+/* Leave the queue, and take it away if it is empty now: at once, or, if we have the lock, when
+ * we let go of it.  By then others may wait, who would have to make it anew. */
 void
-semlock_place_leave(semlock_place *place, semlock_waiting *waiting)
+semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock *won)
 {
     char name[SEMLOCK_PATH_ROOM];
     semlock_file file;
@@ -395,9 +421,25 @@ semlock_place_leave(semlock_place *place, semlock_waiting *waiting)
     if (ticket_path(name, place, place->number) == 0) {
         remove_ticket(name, &file);
         name[strlen(name) - TICKET_DIGITS - 1] = 0;
-        rmdir(name);
+        if (won != NULL) {
+            won->waited = 1;
+        }
+        else {
+            rmdir(name);
+        }
     }
     forget_ticket(place);
+}
+
+/* Take away the queue of a lock that was waited for, if it is empty. */
+void
+semlock_queue_tidy(const semlock_lock *lock)
+{
+    char queue[SEMLOCK_PATH_ROOM];
+
+    if (queue_path(queue, lock->path, lock->directory_length, lock->name_hash) == 0) {
+        rmdir(queue);
+    }
 }
 
 /* After a fork: the ticket is the parent's. */

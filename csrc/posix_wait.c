@@ -29,7 +29,7 @@ semlock_is_scarce(int fd)
 {
     struct rlimit limit;
 
-    return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+    return fd >= SEMLOCK_RESERVED_HANDLES && getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
            (rlim_t)fd + SEMLOCK_RESERVED_HANDLES >= limit.rlim_cur;
 }
 
@@ -59,15 +59,11 @@ semlock_events_take(semlock_pool *pool)
     return events < 0 ? -1 : events;
 }
 
-/* Give an event source back.  What it still has to tell is of no use to the next user. */
+/* Give an event source back, without anything left to tell: that would wake the next user. */
 void
 semlock_events_give(semlock_pool *pool, int64_t events)
 {
-    int64_t marks[MARKS];
-
     semlock_enter(pool);
-    while (semlock_events_read(events, marks, MARKS) != 0) {
-    }
     for (int i = 0; i < SEMLOCK_IDLE_EVENTS && events >= 0; i++) {
         if (semlock_swap_if64(&pool->idle_events[i], 0, events + 1)) {
             events = -1;
@@ -77,6 +73,15 @@ semlock_events_give(semlock_pool *pool, int64_t events)
         close((int)events);
     }
     semlock_leave(pool);
+}
+
+/* Watch a file no longer.  An event source may have something to say even to that. */
+void
+semlock_waiting_unwatch(semlock_waiting *waiting, int64_t *mark)
+{
+    semlock_events_unwatch(waiting->events, *mark);
+    *mark = -1;
+    waiting->unread = 1;
 }
 
 /* Begin a wait whose places and paths are filled in. */
@@ -163,7 +168,7 @@ watch_file(semlock_waiting *waiting, semlock_watch *watch)
         int64_t again = mark;
 
         if (watch->mark >= 0 && watch->mark != mark) {
-            semlock_events_unwatch(waiting->events, watch->mark);
+            semlock_waiting_unwatch(waiting, &watch->mark);
         }
         watch->mark = mark < 0 ? -1 : mark;
         if (mark >= 0) {
@@ -176,7 +181,7 @@ watch_file(semlock_waiting *waiting, semlock_watch *watch)
             return SEMLOCK_FREE;
         }
         if (again >= 0 && again != mark) {
-            semlock_events_unwatch(waiting->events, again);
+            semlock_waiting_unwatch(waiting, &again);
             continue;
         }
         if (mark < 0 || again < 0) {
@@ -445,18 +450,19 @@ semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
     return SEMLOCK_OK;
 }
 
-/* The wait is over, however it ended. */
+/* The wait is over, however it ended: with a lock that was won, or without one. */
 void
-semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool)
+semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won)
 {
+    int64_t marks[MARKS];
+
     semlock_enter(pool);
     if (waiting->place != NULL) {
-        semlock_place_leave(waiting->place, waiting);
+        semlock_place_leave(waiting->place, waiting, won);
     }
     for (int32_t i = 0; i < waiting->count; i++) {
         if (waiting->watches[i].mark >= 0) {
-            semlock_events_unwatch(waiting->events, waiting->watches[i].mark);
-            waiting->watches[i].mark = -1;
+            semlock_waiting_unwatch(waiting, &waiting->watches[i].mark);
         }
     }
     if (waiting->process >= 0) {
@@ -468,6 +474,8 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool)
         int64_t events = waiting->events;
 
         waiting->events = -1;
+        while (waiting->unread && semlock_events_read(events, marks, MARKS) != 0) {
+        }
         semlock_events_give(pool, events);
     }
     waiting->events = -1;

@@ -183,8 +183,24 @@ void semlock_burst_released(semlock_pool *pool, const semlock_lock *lock);
 int semlock_queue_exists(const semlock_lock *lock);
 int semlock_place_update(semlock_place *place, semlock_waiting *waiting);
 void semlock_place_overtake(semlock_place *place, int path_is_free);
-void semlock_place_leave(semlock_place *place, semlock_waiting *waiting);
+void semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock *won);
+void semlock_queue_tidy(const semlock_lock *lock);
+void semlock_waiting_unwatch(semlock_waiting *waiting, int64_t *mark);
 void semlock_place_forget(semlock_place *place);
+
+/* The names in a directory, one after another. */
+typedef struct {
+    int fd;
+    int error;
+    void *stream; /* where the system's library reads it */
+    int32_t at;
+    int32_t length;
+    _Alignas(8) char buffer[2048];
+} semlock_names;
+
+void semlock_names_start(semlock_names *names, int fd);
+const char *semlock_names_next(semlock_names *names);
+void semlock_names_end(semlock_names *names);
 
 /* Events: linux_events.c, kqueue_events.c.  A mark names one watched file. */
 int64_t semlock_events_open(void);

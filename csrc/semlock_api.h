@@ -102,6 +102,7 @@ typedef struct {
     int32_t depth;
     int32_t reentrant;
     int32_t expect_held; /* the last try failed: look before leaping */
+    int32_t waited;      /* it was won by waiting: others may wait for it now */
     int32_t stamp_at;
     int32_t token_at;
     semlock_file file;
@@ -184,6 +185,7 @@ typedef struct {
     int32_t lent;    /* it belongs to somebody else, who reads it */
     int32_t blind;   /* no event can come, or not all of them */
     int32_t looked;  /* it was made sure that the caller doesn't wait for itself */
+    int32_t unread;  /* the event source may have news that are of no use */
     int64_t process; /* a handle of the holder's process, -1 none */
     int64_t recheck; /* nanoseconds to the next look after an event that changed nothing */
     int64_t recheck_at;
@@ -243,7 +245,7 @@ int semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t u
 int semlock_waiting_told(semlock_waiting *waiting, const int64_t *marks, int32_t count);
 int semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start);
 void semlock_waiting_due(semlock_waiting *waiting);
-void semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool);
+void semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won);
 void semlock_waiting_forget(semlock_waiting *waiting);
 int64_t semlock_events_take(semlock_pool *pool);
 void semlock_events_give(semlock_pool *pool, int64_t events);

@@ -271,13 +271,15 @@ class BaseLock:
                 raise _explain.timeout_error(self, 0.0)
             return
         waiter = self._waiter(timeout)
+        won = None
         try:
             while not self._settle(outcome, frame, waiter):
                 if not waiter.pause():
                     raise _explain.timeout_error(self, waiter.waited)
                 outcome = self._try_again()
+            won = self._native
         finally:
-            waiter.end()
+            waiter.end(won)
 
     def _waiter(self, timeout: float | None) -> Waiter:
         native = self._native

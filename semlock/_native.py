@@ -281,15 +281,19 @@ class Wait:
         """Hear of the end of a process too; ``False`` if it has ended."""
         return bool(lib.semlock_waiting_follow(self._waiting, pid, start) != LOOK)
 
-    def end(self) -> None:
-        """Leave the queue and give everything back; more than once does no harm."""
-        lib.semlock_waiting_end(self._waiting, POOL)
+    def end(self, won: Any = None) -> None:
+        """Leave the queue and give everything back; more than once does no harm.
+
+        ``won`` is the lock's structure, if the wait ended with it.
+        """
+        lib.semlock_waiting_end(self._waiting, POOL, won or ffi.NULL)
 
     def forget(self) -> None:
         """Close this process's copies of what is the parent's, after a fork."""
         lib.semlock_waiting_forget(self._waiting)
 
-    __del__ = end
+    def __del__(self) -> None:
+        self.end()
 
 
 class Look:

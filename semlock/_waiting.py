@@ -150,7 +150,7 @@ class Waiter:
                     return None
                 self._until = now + pause
             else:
-                self._until = now + _SAFETY * (0.9 + 0.2 * chance())
+                self._until = now + _SAFETY
         if self._check is not None and not self._scheduled:
             return min(self._until, self._check)
         return self._until
@@ -179,8 +179,8 @@ class Waiter:
         if self._wait is not None and not self._wait.follow(pid, start):
             self._wait.due()
 
-    def end(self) -> None:
-        """Give back what the wait had."""
+    def end(self, won: Any = None) -> None:
+        """Give back what the wait had; ``won`` is the structure of the lock that it ended with."""
         if self._wait is not None:
             _process.discard_wait(self._wait)
-            self._wait.end()
+            self._wait.end(won)
