@@ -161,8 +161,8 @@ release(semlock_lock *lock, semlock_pool *pool)
     if (lock->turns != SEMLOCK_NO_TURNS) {
         semlock_burst_released(pool, lock);
         if (lock->waited) {
-            semlock_queue_tidy(lock);
-            semlock_store32(&lock->expect_held, 1); /* somebody wants it too, it seems */
+            semlock_store32(&lock->expect_held,
+                            1); /* others want it too: look before leaping */
         }
     }
     semlock_object_freed(lock);

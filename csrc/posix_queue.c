@@ -54,15 +54,20 @@ static int
 make_queue(const semlock_place *place, const char *queue)
 {
     char directory[SEMLOCK_PATH_ROOM];
-    struct stat parent, made;
+    struct stat parent;
+    int error = semlock_join(directory, place->path, place->directory_length, "");
 
-    if (mkdir(queue, 0777) != 0) {
+    if (error != 0) {
+        return error;
+    }
+    if (stat(directory, &parent) != 0) {
+        return -errno;
+    }
+    if (mkdir(queue, parent.st_mode & 01777) != 0) {
         return errno == EEXIST ? 0 : -errno;
     }
-    if (semlock_join(directory, place->path, place->directory_length, "") == 0 &&
-        stat(directory, &parent) == 0 && stat(queue, &made) == 0 &&
-        ((parent.st_mode ^ made.st_mode) & 01777) != 0) {
-        chmod(queue, parent.st_mode & 01777);
+    if ((parent.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        chmod(queue, parent.st_mode & 01777); /* whatever our umask is */
     }
     return 0;
 }
@@ -370,7 +375,7 @@ semlock_place_update(semlock_place *place, semlock_waiting *waiting)
     outcome = find_before(place, waiting);
     place->due = outcome == SEMLOCK_CHANGED;
     if (outcome < 0) {
-        semlock_place_leave(place, waiting, NULL);
+        semlock_place_leave(place, waiting);
         place->refused = 1;
         return SEMLOCK_OK;
     }
@@ -403,10 +408,9 @@ semlock_place_overtake(semlock_place *place, int path_is_free)
     }
 }
 
-/* Leave the queue, and take it away if it is empty now: at once, or, if we have the lock, when
- * we let go of it.  By then others may wait, who would have to make it anew. */
+/* Leave the queue, and take it away if nobody is in it now. */
 void
-semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock *won)
+semlock_place_leave(semlock_place *place, semlock_waiting *waiting)
 {
     char name[SEMLOCK_PATH_ROOM];
     semlock_file file;
@@ -421,25 +425,9 @@ semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock
     if (ticket_path(name, place, place->number) == 0) {
         remove_ticket(name, &file);
         name[strlen(name) - TICKET_DIGITS - 1] = 0;
-        if (won != NULL) {
-            won->waited = 1;
-        }
-        else {
-            rmdir(name);
-        }
+        rmdir(name);
     }
     forget_ticket(place);
-}
-
-/* Take away the queue of a lock that was waited for, if it is empty. */
-void
-semlock_queue_tidy(const semlock_lock *lock)
-{
-    char queue[SEMLOCK_PATH_ROOM];
-
-    if (queue_path(queue, lock->path, lock->directory_length, lock->name_hash) == 0) {
-        rmdir(queue);
-    }
 }
 
 /* After a fork: the ticket is the parent's. */

@@ -130,20 +130,22 @@ looks_free(const char *path)
     return lstat(path, &seen) != 0 && errno == ENOENT;
 }
 
-/* Does the holder of what is at the path vouch for itself, so that nobody need judge it? */
+/* Need nobody judge what is at the path?  Not if its holder vouches for itself by its witness,
+ * nor if the caller has judged it already and nothing was told of it since. */
 static int
 vouched_for(semlock_watch *watch, const struct stat *seen, semlock_pool *pool)
 {
+    int judged = watch->judged_ino == (uint64_t)seen->st_ino &&
+                 watch->judged_dev == (uint64_t)seen->st_dev &&
+                 watch->judged_ctime_ns ==
+                     (int64_t)CTIME(seen).tv_sec * 1000000000 + CTIME(seen).tv_nsec;
     int fd, taken;
 
-    if (watch->judged_ino == (uint64_t)seen->st_ino &&
-        watch->judged_dev == (uint64_t)seen->st_dev &&
-        watch->judged_ctime_ns ==
-            (int64_t)CTIME(seen).tv_sec * 1000000000 + CTIME(seen).tv_nsec) {
-        return 1;
+    if (semlock_held_here(pool, (uint64_t)seen->st_ino)) {
+        return judged; /* the caller may be about to wait for itself */
     }
-    if (!S_ISREG(seen->st_mode) || semlock_held_here(pool, (uint64_t)seen->st_ino)) {
-        return 0;
+    if ((judged && !watch->told) || !S_ISREG(seen->st_mode)) {
+        return judged;
     }
     fd = open(watch->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
@@ -219,17 +221,17 @@ look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
     return SEMLOCK_ARMED;
 }
 
-/* Make sure, before standing in a queue, that the caller doesn't wait for itself. */
+/* Make sure, before standing in a queue, that the lock's holder lives and is not the caller.
+ */
 static int
-look_for_own(semlock_waiting *waiting, semlock_pool *pool)
+look_first(semlock_waiting *waiting, semlock_pool *pool)
 {
     struct stat seen;
 
     for (int32_t i = 0; i < waiting->count; i++) {
         semlock_watch *watch = &waiting->watches[i];
 
-        if (watch->judged_ino == 0 && lstat(watch->path, &seen) == 0 &&
-            semlock_held_here(pool, (uint64_t)seen.st_ino)) {
+        if (lstat(watch->path, &seen) == 0 && !vouched_for(watch, &seen, pool)) {
             waiting->which = i;
             return SEMLOCK_LOOK;
         }
@@ -272,7 +274,7 @@ arm(semlock_waiting *waiting, semlock_pool *pool)
 
     if (waiting->place != NULL) {
         if (!waiting->looked) {
-            outcome = look_for_own(waiting, pool);
+            outcome = look_first(waiting, pool);
             if (outcome != SEMLOCK_OK) {
                 return outcome;
             }
@@ -456,9 +458,12 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
 {
     int64_t marks[MARKS];
 
+    if (won != NULL) {
+        won->waited = 1;
+    }
     semlock_enter(pool);
     if (waiting->place != NULL) {
-        semlock_place_leave(waiting->place, waiting, won);
+        semlock_place_leave(waiting->place, waiting);
     }
     for (int32_t i = 0; i < waiting->count; i++) {
         if (waiting->watches[i].mark >= 0) {

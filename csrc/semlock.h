@@ -183,8 +183,7 @@ void semlock_burst_released(semlock_pool *pool, const semlock_lock *lock);
 int semlock_queue_exists(const semlock_lock *lock);
 int semlock_place_update(semlock_place *place, semlock_waiting *waiting);
 void semlock_place_overtake(semlock_place *place, int path_is_free);
-void semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock *won);
-void semlock_queue_tidy(const semlock_lock *lock);
+void semlock_place_leave(semlock_place *place, semlock_waiting *waiting);
 void semlock_waiting_unwatch(semlock_waiting *waiting, int64_t *mark);
 void semlock_place_forget(semlock_place *place);
 

@@ -328,9 +328,7 @@ class BaseLock:
             return self._settle(outcome, frame, waiter)
         return False
 
-    def _judge(
-        self, frame: FrameType, *, may_wait: bool, waiter: Waiter | None = None
-    ) -> bool:
+    def _judge(self, frame: FrameType, *, may_wait: bool, waiter: Waiter | None = None) -> bool:
         """Look who holds the lock; ``True`` if it may be free now."""
         found = self.status()
         seen = found._look
@@ -356,8 +354,15 @@ class BaseLock:
             # Death shows by events; what else a policy may go by, only the clock tells.
             by_clock = self._policy is not None or found.unfinished or found.reason is not None
             waiter.judged(view, self._native.look_at if by_clock else None)
-            if found.verdict == ALIVE and view.witness != 1 and found.info and found.info.start:
-                waiter.follow(found.info.pid, found.info.start)
+            info = found.info
+            if (
+                found.verdict == ALIVE
+                and view.witness != 1
+                and info
+                and info.pid
+                and info.start
+            ):
+                waiter.follow(info.pid, info.start)
         return False
 
     def _look_again_later(self, identity: tuple[int, int, int]) -> None:

@@ -80,7 +80,9 @@ class Waiter:
         self._free = 0
         # Whether the holder is to be judged at the next try: True and False by what the core
         # has seen, None when it could not see and the lock's own clock decides.
-        self.judge: bool | None = None if wait is None or wait.blind else False
+        self.judge: bool | None = None
+        if wait is not None and not wait.blind and not self._scheduled:
+            self.judge = False
         if wait is not None:
             _process.add_wait(wait)
 

@@ -1,13 +1,14 @@
 """sema's rules, one by one."""
 
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 import semlock
-from semlock import sema
+from semlock import _native, sema
 from semlock.sema import Semaphore
 
 
@@ -86,21 +87,17 @@ def test_a_refresh_keeps_it_young(path):
         assert sema.status(path).state == "held"
 
 
-def test_a_wait_pauses_for_the_retry_interval_and_ends_with_the_timeout(path, monkeypatch):
-    pauses = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
-    now = [0.0]
-
-    def clock():
-        now[0] += 0.03
-        return now[0]
-
-    monkeypatch.setattr("semlock._waiting.time.monotonic", clock)
+def test_a_wait_looks_every_retry_interval_and_ends_with_the_timeout(path, monkeypatch):
     foreign(path)
+    looks = []
+    real = _native.look
+    monkeypatch.setattr(_native, "look", lambda *a: looks.append(time.monotonic()) or real(*a))
+    began = time.monotonic()
     with pytest.raises(semlock.LockTimeoutError):
-        Semaphore(path, timeout=1).acquire()
-    assert pauses[0] == pytest.approx(0.1)
-    assert max(pauses) == pauses[1] == 0.1
+        Semaphore(path, timeout=0.3, retry_interval=0.05).acquire()
+    assert time.monotonic() - began >= 0.3
+    assert 2 <= len(looks) <= 9
+    assert looks[1] - looks[0] >= 0.05
 
 
 def test_a_blocked_wait_takes_over_when_the_lock_becomes_stale(path, monkeypatch):
@@ -108,15 +105,15 @@ def test_a_blocked_wait_takes_over_when_the_lock_becomes_stale(path, monkeypatch
     lock = Semaphore(path, stale_timeout=3600, retry_interval=0.01)
     real = time.time
     ahead = [0]
-
-    def sleep(_):
-        ahead[0] = 4000
-        lock._native.look_at = 0
-
-    monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr("semlock.policy.time", lambda: real() + ahead[0])
-    with lock:
-        assert lock.info.pid == os.getpid()
+    waiter = threading.Thread(target=lock.acquire, kwargs={"timeout": 20})
+    waiter.start()
+    waiter.join(0.05)
+    assert waiter.is_alive()
+    ahead[0] = 4000
+    waiter.join(20)
+    assert lock.info.pid == os.getpid()
+    lock.release()
 
 
 @pytest.mark.parametrize("content", ["", "pid=1\n", "pid=x\ntimestamp=1\n", "\0"])
