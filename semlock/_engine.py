@@ -26,6 +26,7 @@ from semlock._native import (
     try_anyway,
     try_lock,
 )
+from semlock._notice import notice_of
 from semlock._records import clean_tag
 from semlock._status import GUARD_PATIENCE, LockStatus, absolute, look_at, remove_exactly
 from semlock._waiting import Waiter
@@ -285,7 +286,7 @@ class BaseLock:
         native = self._native
         queue = native if native.turns else None
         wait = _native.Wait((native,), queue, self._record)
-        return Waiter(timeout, self._retry, wait=wait)
+        return Waiter(timeout, self._retry, wait=wait, notice=notice_of(self))
 
     def _try_again(self) -> int:
         if self._record is None or self._each_time:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, TypeAlias
 
+    from semlock._notice import Notice
+
     # Gives the pauses of one wait, in seconds; when they are used up, the wait is over.
     # None leaves it to the wait when to look.
     Schedule: TypeAlias = Callable[[], Iterable[float] | None]
@@ -63,6 +65,7 @@ class Waiter:
         schedule: Schedule | None = None,
         *,
         wait: _native.Wait | None = None,
+        notice: Notice | None = None,
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
@@ -75,6 +78,7 @@ class Waiter:
         self._start = self._clock()
         self._deadline = None if timeout is None else self._start + timeout
         self._wait = wait
+        self._notice = notice
         self._until: float | None = None
         self._check: float | None = None
         self._free = 0
@@ -115,6 +119,9 @@ class Waiter:
         until = self._next_look(now)
         if until is None:
             return False
+        if self._notice is not None:
+            self._notice.tell(now)
+            until = min(until, self._notice.due)
         if self._free >= _LOST_RACES:
             self._free = 0
             self._sleep(min(_FIRST * (0.5 + chance()), until - now))
