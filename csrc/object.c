@@ -61,6 +61,7 @@ semlock_set_path(semlock_lock *lock, const char *path, int32_t length)
         hash = (hash ^ (unsigned char)path[i - 1]) * 1099511628211u;
     }
     lock->name_hash = hash;
+    lock->ticket.handle = -1;
     semlock_file_reset(&lock->file);
 }
 

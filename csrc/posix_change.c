@@ -159,6 +159,7 @@ release(semlock_lock *lock, semlock_pool *pool)
     semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
     semlock_add32(&pool->holding[ino % SEMLOCK_BURSTS], -1);
     if (lock->turns != SEMLOCK_NO_TURNS) {
+        semlock_ticket_leave(lock);
         semlock_burst_released(pool, lock);
         if (lock->waited) {
             semlock_store32(&lock->expect_held,

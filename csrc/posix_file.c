@@ -263,6 +263,10 @@ semlock_forget(semlock_lock *lock)
     if (lock->file.handle >= 0) {
         close((int)lock->file.handle);
     }
+    if (lock->ticket.handle >= 0) {
+        close((int)lock->ticket.handle);
+        lock->ticket.handle = -1;
+    }
     semlock_object_freed(lock);
 }
 

@@ -26,17 +26,25 @@ queue_path(char *room, const char *path, int32_t directory_length, uint64_t name
 }
 
 static int
-ticket_path(char *room, const semlock_place *place, uint64_t number)
+path_of_number(char *room, const char *path, int32_t directory_length, uint64_t name_hash,
+               uint64_t number)
 {
     char name[TICKET_DIGITS + 1];
     char queue[SEMLOCK_PATH_ROOM];
-    int error = queue_path(queue, place->path, place->directory_length, place->name_hash);
+    int error = queue_path(queue, path, directory_length, name_hash);
 
     if (error != 0) {
         return error;
     }
     snprintf(name, sizeof name, "%016llx", (unsigned long long)number);
     return semlock_join(room, queue, (int32_t)strlen(queue), name);
+}
+
+static int
+ticket_path(char *room, const semlock_place *place, uint64_t number)
+{
+    return path_of_number(room, place->path, place->directory_length, place->name_hash,
+                          number);
 }
 
 /* Does somebody wait for this lock?  A queue that cannot be seen keeps nobody from trying. */
@@ -188,10 +196,11 @@ make_ticket(semlock_place *place, uint64_t number)
         close(fd);
         return error;
     }
-    place->handle = fd;
-    place->dev = file.dev;
-    place->ino = file.ino;
-    place->number = number;
+    place->ticket.handle = fd;
+    place->ticket.dev = file.dev;
+    place->ticket.ino = file.ino;
+    place->ticket.number = number;
+    place->ticket.name_hash = place->name_hash;
     write_ticket(fd, place->record);
     return 0;
 }
@@ -266,12 +275,12 @@ lives(const char *name)
 static void
 forget_ticket(semlock_place *place)
 {
-    if (place->handle >= 0) {
-        close((int)place->handle);
+    if (place->ticket.handle >= 0) {
+        close((int)place->ticket.handle);
     }
-    place->handle = -1;
-    place->number = place->before = 0;
-    place->ahead = 0;
+    place->ticket.handle = -1;
+    place->ticket.number = place->before = 0;
+    place->ahead = place->behind = 0;
 }
 
 static void
@@ -295,6 +304,7 @@ watch_before(semlock_place *place, semlock_waiting *waiting, const survey *seen,
     place->before = seen->before;
     place->first = seen->first;
     place->ahead = seen->ahead;
+    place->behind = seen->last > place->ticket.number;
     if (seen->before == 0) {
         unwatch(place, waiting);
         return SEMLOCK_OK;
@@ -315,7 +325,8 @@ watch_before(semlock_place *place, semlock_waiting *waiting, const survey *seen,
     }
     outcome = lives(name);
     if (outcome != 1) {
-        *bound = outcome < 0 ? seen->before : place->number; /* what can't go is passed by */
+        *bound =
+            outcome < 0 ? seen->before : place->ticket.number; /* what can't go is passed by */
         return SEMLOCK_CHANGED;
     }
     return mark < 0 ? SEMLOCK_BLIND : SEMLOCK_ARMED;
@@ -326,7 +337,7 @@ static int
 find_before(semlock_place *place, semlock_waiting *waiting)
 {
     char queue[SEMLOCK_PATH_ROOM];
-    uint64_t bound = place->number;
+    uint64_t bound = place->ticket.number;
     int outcome = queue_path(queue, place->path, place->directory_length, place->name_hash);
     survey seen;
 
@@ -335,14 +346,14 @@ find_before(semlock_place *place, semlock_waiting *waiting)
     }
     for (int tries = 0; tries < SURVEY_TRIES; tries++) {
         outcome = SEMLOCK_CHANGED;
-        if (place->handle < 0) {
+        if (place->ticket.handle < 0) {
             outcome = join_queue(place, queue, &seen);
-            bound = place->number;
+            bound = place->ticket.number;
             /* The survey was made without a bound, before our own ticket was there. */
         }
         if (outcome == SEMLOCK_CHANGED) {
             outcome = look_at_queue(queue, bound, &seen);
-            if (bound == place->number &&
+            if (bound == place->ticket.number &&
                 (outcome == -ENOENT || (outcome == 0 && !seen.there))) {
                 forget_ticket(place); /* taken for stopped: stand at the end again */
                 continue;
@@ -367,7 +378,7 @@ semlock_place_update(semlock_place *place, semlock_waiting *waiting)
     if (place->refused) {
         return SEMLOCK_OK;
     }
-    if (place->handle >= 0 && !place->due) {
+    if (place->ticket.handle >= 0 && !place->due) {
         return place->before == 0 ? SEMLOCK_OK
                : place->mark < 0  ? SEMLOCK_BLIND
                                   : SEMLOCK_ARMED;
@@ -375,59 +386,104 @@ semlock_place_update(semlock_place *place, semlock_waiting *waiting)
     outcome = find_before(place, waiting);
     place->due = outcome == SEMLOCK_CHANGED;
     if (outcome < 0) {
-        semlock_place_leave(place, waiting);
+        semlock_place_leave(place, waiting, NULL);
         place->refused = 1;
         return SEMLOCK_OK;
     }
     return outcome == SEMLOCK_CHANGED ? SEMLOCK_BLIND : outcome;
 }
 
-/* The lock is free, and the first of the queue has not taken it for a long time: it must be
- * stopped, so it loses its place.  It holds nothing, and stands in the queue again when it
- * goes on. */
+/* Did the owner of this ticket have the lock?  It says so by sharing its flock. */
+static int
+had_the_lock(const char *name)
+{
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int shared;
+
+    if (fd < 0) {
+        return 0;
+    }
+    shared = flock(fd, LOCK_SH | LOCK_NB) == 0;
+    if (shared) {
+        semlock_unguard(fd);
+    }
+    close(fd);
+    return shared;
+}
+
+/* The lock is free, and the first of the queue has not taken it.  If that one has had it and
+ * doesn't know yet that it was removed, or if it leaves it alone for a long time and so must
+ * be stopped, it loses its place.  It holds nothing, and may stand in the queue again. */
 void
 semlock_place_overtake(semlock_place *place, int path_is_free)
 {
     char name[SEMLOCK_PATH_ROOM];
     int64_t now = semlock_now_ns();
 
-    if (!path_is_free || place->before == 0) {
+    if (!path_is_free || place->before == 0 || ticket_path(name, place, place->first) != 0) {
         place->free_since = 0;
+        return;
     }
-    else if (place->free_since == 0 || place->free_first != place->first) {
+    if (place->free_since == 0 || place->free_first != place->first) {
         place->free_since = now;
         place->free_first = place->first;
     }
-    else if (now - place->free_since >= SEMLOCK_STOPPED_NS) {
+    if (now - place->free_since >= SEMLOCK_STOPPED_NS || had_the_lock(name)) {
         place->free_since = 0;
         place->due = 1;
-        if (ticket_path(name, place, place->first) == 0 && unlink(name) != 0 &&
-            errno != ENOENT) {
+        if (unlink(name) != 0 && errno != ENOENT) {
             place->refused = 1; /* not ours to remove: go on without a queue */
         }
     }
 }
 
-/* Leave the queue, and take it away if nobody is in it now. */
-void
-semlock_place_leave(semlock_place *place, semlock_waiting *waiting)
+static void
+remove_own(semlock_ticket *ticket, const char *path, int32_t directory_length)
 {
     char name[SEMLOCK_PATH_ROOM];
     semlock_file file;
 
-    unwatch(place, waiting);
-    if (place->handle < 0) {
-        return;
-    }
     semlock_file_reset(&file);
-    file.dev = place->dev;
-    file.ino = place->ino;
-    if (ticket_path(name, place, place->number) == 0) {
+    file.dev = ticket->dev;
+    file.ino = ticket->ino;
+    if (path_of_number(name, path, directory_length, ticket->name_hash, ticket->number) == 0) {
         remove_ticket(name, &file);
         name[strlen(name) - TICKET_DIGITS - 1] = 0;
         rmdir(name);
     }
+    close((int)ticket->handle);
+    ticket->handle = -1;
+}
+
+/* Leave the queue, and take it away if nobody is in it now.  With the lock that was waited
+ * for, the ticket is kept until that is let go, if others stand behind it: the next one, who
+ * sleeps until the ticket is gone, is then woken once and not twice. */
+void
+semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock *won)
+{
+    unwatch(place, waiting);
+    if (place->ticket.handle < 0) {
+        return;
+    }
+    if (won != NULL && place->behind && won->path == place->path && won->ticket.handle < 0 &&
+        !semlock_is_scarce((int)place->ticket.handle) &&
+        flock((int)place->ticket.handle, LOCK_SH | LOCK_NB) == 0) {
+        won->ticket = place->ticket;
+        place->ticket.handle = -1;
+    }
+    else {
+        remove_own(&place->ticket, place->path, place->directory_length);
+    }
     forget_ticket(place);
+}
+
+/* The lock is let go of, and so is its place in the queue. */
+void
+semlock_ticket_leave(semlock_lock *lock)
+{
+    if (lock->ticket.handle >= 0) {
+        remove_own(&lock->ticket, lock->path, lock->directory_length);
+    }
 }
 
 /* After a fork: the ticket is the parent's. */

@@ -94,7 +94,7 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
     size_t length = strlen(path);
 
     if (waiting->place != NULL) {
-        waiting->place->handle = waiting->place->mark = -1;
+        waiting->place->ticket.handle = waiting->place->mark = -1;
     }
     for (int32_t i = 0; i < waiting->count; i++) {
         waiting->watches[i].mark = -1;
@@ -246,7 +246,7 @@ stand_in_queue(semlock_waiting *waiting)
     semlock_place *place = waiting->place;
     uint64_t before = place->before;
     int told = place->told;
-    int asked = place->due || place->handle < 0;
+    int asked = place->due || place->ticket.handle < 0;
     int outcome = semlock_place_update(place, waiting);
 
     place->told = 0;
@@ -463,7 +463,7 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
     }
     semlock_enter(pool);
     if (waiting->place != NULL) {
-        semlock_place_leave(waiting->place, waiting);
+        semlock_place_leave(waiting->place, waiting, won);
     }
     for (int32_t i = 0; i < waiting->count; i++) {
         if (waiting->watches[i].mark >= 0) {

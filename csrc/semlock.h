@@ -97,6 +97,51 @@
  *   begins to keep a claim in that directory) finds those without a lock by
  *   their free witness.
  *
+ * WAITING
+ *
+ *   A waiter sleeps in the kernel until the instance at P is unlinked or
+ *   renamed, or a descriptor that it was open with for writing is closed,
+ *   which the kernel does for a holder that dies, in whatever container.
+ *   Then it looks, and tries like anybody else: news is only a reason to look.
+ *   Once a second it looks without any.
+ *
+ *   No news is missed, though the kernel tells of an unlink before the name is
+ *   gone.  The file at P is watched; a removal that is under way is waited
+ *   for; P is watched again.  If both led to the same file, whatever takes it
+ *   away from now on begins after it was watched.  If not: once more.  And
+ *   since a dead holder's descriptor is told of just before its witness is
+ *   dropped, whoever was told and sees nothing changed looks again after 50
+ *   microseconds, and so on for some milliseconds.
+ *
+ *   A holder whose witness is taken needs no judging while it is watched.
+ *   Others are judged by the caller once for each change of the file; if they
+ *   are known by their process, its end is listened for too.  Without events
+ *   (a network filesystem, a file that can't be read, no inotify instance or
+ *   descriptor left) the caller pauses and looks.
+ *
+ * THE QUEUE
+ *
+ *   Those who wait for P stand in the directory ".semlock-", a hash of P's
+ *   last part, ".queue" beside it: each has a ticket there, a file whose name
+ *   is a number and whose flock its owner keeps.  Whoever comes takes the
+ *   next number and sleeps until the ticket before its own is gone; only the
+ *   first watches P.  So one is woken at a time, in order, and the kernel
+ *   tells of members that die as it tells of holders.  A ticket without its
+ *   flock is a dead one's and is removed by whoever meets it.  The last one
+ *   to leave takes the directory with it.
+ *
+ *   The queue orders, and no more: a lock is won by creating P, and whoever
+ *   is first by mistake wins nothing by it.  That is why a first that leaves
+ *   P free for SEMLOCK_STOPPED_NS may simply lose its ticket: it is stopped,
+ *   and stands in the queue anew when it goes on.  Foreigners know nothing of
+ *   the queue and may always try.
+ *
+ *   A fair lock looks for the queue before each try, and stands in it if it is
+ *   there.  Any other does so only after its process has had the lock again
+ *   and again for SEMLOCK_BURST_NS: trying at once is what makes an
+ *   uncontended lock fast, and one burst is how long it may keep others
+ *   waiting beyond their turn.
+ *
  * WHAT IS LEFT OPEN
  *
  *   Foreigners don't take the guard.  One that removes P and creates it anew
@@ -183,7 +228,8 @@ void semlock_burst_released(semlock_pool *pool, const semlock_lock *lock);
 int semlock_queue_exists(const semlock_lock *lock);
 int semlock_place_update(semlock_place *place, semlock_waiting *waiting);
 void semlock_place_overtake(semlock_place *place, int path_is_free);
-void semlock_place_leave(semlock_place *place, semlock_waiting *waiting);
+void semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock *won);
+void semlock_ticket_leave(semlock_lock *lock);
 void semlock_waiting_unwatch(semlock_waiting *waiting, int64_t *mark);
 void semlock_place_forget(semlock_place *place);
 

@@ -71,6 +71,15 @@ typedef struct {
     int32_t whole;   /* it came to its path by a link, so it can do so again */
 } semlock_file;
 
+/* A place in a queue, as it stands on disk. */
+typedef struct {
+    int64_t handle; /* of the ticket's file, -1 when there is none */
+    uint64_t dev;
+    uint64_t ino;
+    uint64_t number;    /* its name; numbers grow */
+    uint64_t name_hash; /* whose queue it is */
+} semlock_ticket;
+
 /* What an acquisition shall write.  Offsets are -1 where the format has no such place. */
 typedef struct {
     const char *text;
@@ -106,6 +115,7 @@ typedef struct {
     int32_t stamp_at;
     int32_t token_at;
     semlock_file file;
+    semlock_ticket ticket; /* kept while it is held, if others stand behind it */
     char token[36];
 } semlock_lock;
 
@@ -160,13 +170,11 @@ typedef struct {
     int32_t directory_length;
     uint64_t name_hash;
     const semlock_record *record; /* what the ticket says of its owner */
-    int64_t handle;               /* of the ticket, -1 when there is none */
-    uint64_t dev;
-    uint64_t ino;
-    uint64_t number; /* of the ticket; numbers grow */
+    semlock_ticket ticket;
     uint64_t before; /* the ticket that is watched, 0 when this one is first */
     uint64_t first;  /* the lowest number in the queue */
     int32_t ahead;   /* how many are before this one */
+    int32_t behind;  /* somebody stood behind this one when the queue was looked at last */
     int32_t due;
     int32_t told;
     int32_t refused; /* there can be no queue here */
