@@ -32,10 +32,19 @@ def _arguments() -> argparse.Namespace:
         description="Measure semlock beside C loops of the same system calls and beside the "
         "libraries filelock, fasteners and portalocker, where they are installed.",
     )
+    parser.add_argument(
+        "part",
+        nargs="?",
+        choices=("all", "alone", "waiting"),
+        default="all",
+        help="only what locks cost when nobody waits, or only what waiting costs",
+    )
     parser.add_argument("--tmpfs", metavar="DIR", help="a directory in memory (/dev/shm)")
     parser.add_argument("--disk", metavar="DIR", help="a directory on a disk")
     parser.add_argument(
-        "--seconds", type=float, help="how long each group takes turns (10; quick: 1)"
+        "--seconds",
+        type=float,
+        help="how long each group takes turns when nobody waits (10; quick: 1)",
     )
     parser.add_argument(
         "--quick", action="store_true", help="only a look: prints, and writes no page"
@@ -72,18 +81,50 @@ def _write(directory: str, files: dict[str, str]) -> None:
         print(f"wrote {path}", file=sys.stderr)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def _alone(memory: str, disk: str, arguments: argparse.Namespace) -> tuple[str, dict[str, str]]:
     from benchmarks import plot, report
     from benchmarks.run import measure_everything
 
     seconds = arguments.seconds or (1.0 if arguments.quick else 10.0)
+    found = measure_everything(memory, disk, seconds, 10 if arguments.quick else 60)
+    return report.alone(found), {report.PICTURE: plot.svg(found)}
+
+
+def _waiting(memory: str, arguments: argparse.Namespace) -> tuple[str, dict[str, str]]:
+    from benchmarks.waiting import plot, report
+    from benchmarks.waiting.plan import FULL, QUICK
+    from benchmarks.waiting.run import measure_waiting
+
+    found = measure_waiting(memory, QUICK if arguments.quick else FULL)
+    return report.waiting(found), {report.PICTURE: plot.svg(found)}
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from benchmarks import report
+
+    parts: dict[str, str] = {}
+    files: dict[str, str] = {}
     with _directories(arguments) as (memory, disk):
-        found = measure_everything(memory, disk, seconds, 10 if arguments.quick else 60)
-    page = report.page(found)
-    print(page)
+        # Waiting first: it starts from a process in which nothing was measured yet.
+        if arguments.part != report.ALONE:
+            parts[report.WAITING], pictures = _waiting(memory, arguments)
+            files |= pictures
+        if arguments.part != report.WAITING:
+            parts[report.ALONE], pictures = _alone(memory, disk, arguments)
+            files |= pictures
+    print(report.page(parts))
     if arguments.output or not arguments.quick:
         output = arguments.output or os.path.join(_CHECKOUT, "docs")
-        _write(output, {report.PAGE: page, report.PICTURE: plot.svg(found)})
+        before = _read(os.path.join(output, report.PAGE))
+        _write(output, {report.PAGE: report.page(parts, before), **files})
 
 
 def main() -> int:

@@ -245,3 +245,87 @@ look_from_directory(const char *const *paths, long count, long operations)
     }
     return now() - start;
 }
+
+/* What a blocking flock(2) costs to wake up.  Entering returns when the lock was entered, and
+ * leaving when that began, both on CLOCK_MONOTONIC, or a negative errno. */
+
+static int
+lock_and_wait(int fd)
+{
+    int failed;
+
+    do {
+        failed = flock(fd, LOCK_EX);
+    } while (failed != 0 && errno == EINTR);
+    return failed;
+}
+
+/* A file that stays. */
+long long
+stays_enter(const char *path, int *fd)
+{
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (*fd < 0 || lock_and_wait(*fd) != 0) {
+        return -errno;
+    }
+    return now();
+}
+
+long long
+stays_leave(const char *path, int fd)
+{
+    long long left = now();
+
+    (void)path;
+    return close(fd) == 0 ? left : -errno;
+}
+
+/* Wait until the file that is at the path now may have been left.  The file of a holder that
+ * died is still there: it is removed by who finds that out. */
+static int
+outwait(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat seen;
+    int failed;
+
+    if (fd < 0) {
+        return errno == ENOENT ? 0 : -1;
+    }
+    failed = lock_and_wait(fd) != 0 || fstat(fd, &seen) != 0 ||
+             (seen.st_nlink != 0 && unlink(path) != 0);
+    close(fd);
+    return failed ? -1 : 0;
+}
+
+/* A lock file that its holder creates and locks. */
+long long
+own_enter(const char *path, int *fd)
+{
+    struct stat made;
+
+    for (;;) {
+        *fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (*fd < 0) {
+            if (errno != EEXIST || outwait(path) != 0) {
+                return -errno;
+            }
+            continue;
+        }
+        if (lock_and_wait(*fd) != 0 || fstat(*fd, &made) != 0) {
+            return -errno;
+        }
+        if (made.st_nlink != 0) {
+            return now();
+        }
+        close(*fd); /* somebody was between the two and took it for dead */
+    }
+}
+
+long long
+own_leave(const char *path, int fd)
+{
+    long long left = now();
+
+    return unlink(path) == 0 && close(fd) == 0 ? left : -errno;
+}

@@ -29,6 +29,7 @@ class Floor:
             [*compiler.split(), *_OPTIONS, "-o", library, _SOURCE],
             check=True,
         )
+        self.path = library
         self._library = ctypes.CDLL(library)
 
     def loop(self, name: str, paths: Sequence[str]) -> Loop:

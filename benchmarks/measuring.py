@@ -104,7 +104,9 @@ def _operations_per_block(contender: Contender) -> int:
         operations = min(operations * 2, 1 << 20)
 
 
-def measure(title: str, contenders: list[Contender], seconds: float) -> Group:
+def measure(
+    title: str, contenders: list[Contender], seconds: float, *, fewest: int = _FEWEST_ROUNDS
+) -> Group:
     """Let the contenders take turns, in a new order each round, for about so many seconds."""
     order = random.Random(len(title))
     sizes = {c.key: _operations_per_block(c) for c in contenders}
@@ -113,7 +115,7 @@ def measure(title: str, contenders: list[Contender], seconds: float) -> Group:
     gc.collect()
     gc.disable()
     try:
-        while rounds < _FEWEST_ROUNDS or time.monotonic() < deadline:
+        while rounds < fewest or time.monotonic() < deadline:
             for contender in order.sample(contenders, len(contenders)):
                 contender.samples.append(_block(contender, sizes[contender.key]))
             rounds += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring import Spread
@@ -11,10 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.measuring import Contender, Group
-    from benchmarks.results import Results
+    from benchmarks.results import Judged, Results
 
 PICTURE = "benchmarks.svg"
 PAGE = "benchmarks.md"
+
+ALONE, WAITING = "alone", "waiting"
+_PARTS = (ALONE, WAITING)
+_MARK = re.compile(r"^<!-- part: (\w+) -->\n", re.MULTILINE)
 
 _HOW_TO_READ = """\
 The floor of each group is the simplest lock file there can be, as a loop in C: no record of
@@ -63,11 +68,12 @@ def ratio_text(ratio: Spread) -> str:
     return f"{number(ratio.median)} {TIMES}"
 
 
-def _met(met: bool) -> str:
+def met_text(met: bool) -> str:
+    """Say whether a promise was kept."""
     return "met" if met else "**not met**"
 
 
-def _table(rows: list[tuple[str, ...]], right: int) -> Iterator[str]:
+def table(rows: list[tuple[str, ...]], right: int) -> Iterator[str]:
     """Lay out a table whose columns from ``right`` on are numbers."""
     yield "| " + " | ".join(rows[0]) + " |"
     yield "|" + "|".join("---" if i < right else "---:" for i in range(len(rows[0]))) + "|"
@@ -76,7 +82,7 @@ def _table(rows: list[tuple[str, ...]], right: int) -> Iterator[str]:
 
 
 def _group(name: str, group: Group) -> Iterator[str]:
-    yield f"### {group.title}"
+    yield f"#### {group.title}"
     yield ""
     limits = {limit.key: limit for limit in LIMITS if limit.group == name and limit.of_floor}
     rows: list[tuple[str, ...]] = [("", "median µs", "middle half", "to the floor", "bar", "")]
@@ -92,17 +98,18 @@ def _group(name: str, group: Group) -> Iterator[str]:
                 f"{_us(spread.low)} to {_us(spread.high)}",
                 ratio_text(ratio),
                 f"≤ {limit.ratio:g}" if limit else "",
-                _met(ratio.median <= limit.ratio) if limit else "",
+                met_text(ratio.median <= limit.ratio) if limit else "",
             )
         )
-    yield from _table(rows, right=1)
+    yield from table(rows, right=1)
     yield ""
 
 
-def _judged(results: Results) -> Iterator[str]:
+def judged_table(judged: list[Judged]) -> Iterator[str]:
+    """Lay out what was promised beside what was measured."""
     rows: list[tuple[str, ...]] = [("what", "bar", "measured", "")]
-    rows += [(j.what, j.bar, j.measured, _met(j.met)) for j in results.judged()]
-    yield from _table(rows, right=4)
+    rows += [(j.what, j.bar, j.measured, met_text(j.met)) for j in judged]
+    yield from table(rows, right=4)
 
 
 def _starts(results: Results) -> Iterator[str]:
@@ -111,7 +118,7 @@ def _starts(results: Results) -> Iterator[str]:
         if module:
             median, least = results.import_ms(module)
             rows.append((f"`import {module}`", f"{median:.1f}", f"{least:.1f}"))
-    yield from _table(rows, right=1)
+    yield from table(rows, right=1)
 
 
 def _weights(results: Results) -> Iterator[str]:
@@ -122,38 +129,53 @@ def _weights(results: Results) -> Iterator[str]:
         (name, f"{w['traced']:.0f}", f"{w['resident']:.0f}", f"{w['descriptors']:g}")
         for name, w in results.weights.items()
     ]
-    yield from _table(rows, right=1)
+    yield from table(rows, right=1)
     yield ""
     yield "Bytes of Python are those that `tracemalloc` sees; resident ones are the growth of the"
     yield "whole process, with what C allocates, in whole pages."
 
 
-def page(results: Results) -> str:
-    """Write the whole page."""
+def alone(results: Results) -> str:
+    """Write the part about locks for which nobody waits."""
     lines = [
-        "# Benchmarks",
-        "",
-        "Made by `python -m benchmarks`; every run writes this page anew.",
+        "## When nobody waits",
         "",
         *(f"- {name}: {value}" for name, value in results.facts.items()),
         "",
         f"![Time of each contender as a ratio to a C loop]({PICTURE})",
         "",
-        "## How to read it",
+        "### How to read it",
         "",
         _HOW_TO_READ,
-        "## What is promised, and what was measured",
+        "### What is promised, and what was measured",
         "",
-        *_judged(results),
+        *judged_table(results.judged()),
         "",
         "That a failed try is one system call, and what a pair may cost in system calls and in",
         "instructions, is asserted by `tests/fault/test_cost.py`. Time is asserted nowhere.",
         "",
-        "## All measurements",
+        "### All measurements",
         "",
     ]
     for name, group in results.groups.items():
         lines += _group(name, group)
-    lines += ["### Starting", "", *_starts(results), ""]
-    lines += ["### Weight", "", *_weights(results), ""]
+    lines += ["#### Starting", "", *_starts(results), ""]
+    lines += ["#### Weight", "", *_weights(results), ""]
+    return "\n".join(lines)
+
+
+def page(parts: dict[str, str], before: str = "") -> str:
+    """Write the whole page: the parts that were measured now, and the others as they were."""
+    pieces = _MARK.split(before)
+    parts = {**dict(zip(pieces[1::2], pieces[2::2], strict=True)), **parts}
+    lines = [
+        "# Benchmarks",
+        "",
+        "Made by `python -m benchmarks`. Each part of it tells by itself when it was measured and",
+        "on what; a run writes those parts anew that it has measured.",
+        "",
+    ]
+    for name in _PARTS:
+        if name in parts:
+            lines += [f"<!-- part: {name} -->", "", parts[name].strip("\n"), ""]
     return "\n".join(lines)
