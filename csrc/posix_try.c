@@ -364,6 +364,21 @@ semlock_try_anyway(semlock_lock *lock, semlock_pool *pool)
     return outcome;
 }
 
+/* The same for a waiter that has just seen the path free, and need not look again. */
+int
+semlock_try_free(semlock_lock *lock, semlock_pool *pool)
+{
+    int outcome;
+
+    semlock_enter(pool);
+    outcome = try_one(lock, pool, 1, 1);
+    if (outcome == SEMLOCK_OK && lock->turns != SEMLOCK_NO_TURNS) {
+        semlock_burst_began(pool, lock);
+    }
+    semlock_leave(pool);
+    return outcome;
+}
+
 static int
 same_directory(const semlock_lock *a, const semlock_lock *b)
 {

@@ -15,6 +15,7 @@
 #define LATER_CHECK 1000000000 /* and how often the others do */
 #define MARKS 64
 #define WATCH_TRIES 8
+#define RACES 16
 
 #if defined(__APPLE__)
 #define CTIME(s) ((s)->st_ctimespec)
@@ -432,6 +433,30 @@ semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until
             return outcome;
         }
     }
+}
+
+/* Wait, and try as soon as it makes sense.  What the wait says (SEMLOCK_LOOK, _BLIND, _TIME)
+ * or what the try says: SEMLOCK_OK ends the wait too.  SEMLOCK_HELD: others were faster so
+ * often that a pause will do good. */
+int
+semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
+                     int64_t until)
+{
+    for (int races = 0; races < RACES; races++) {
+        int outcome = semlock_waiting_wait(waiting, pool, until);
+
+        if (outcome != SEMLOCK_FREE) {
+            return outcome;
+        }
+        outcome = semlock_try_free(lock, pool);
+        if (outcome == SEMLOCK_OK) {
+            semlock_waiting_end(waiting, pool, lock);
+        }
+        if (outcome != SEMLOCK_HELD && outcome != SEMLOCK_LOOK) {
+            return outcome;
+        }
+    }
+    return SEMLOCK_HELD;
 }
 
 /* Hear of the end of the holder's process too: for holders whose files don't tell of it. */

@@ -219,6 +219,7 @@ void semlock_pool_drain_entered(semlock_pool *pool, const char *directory, int32
 int semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file *file);
 void semlock_file_dispose(semlock_file *file, const char *directory, int32_t length);
 
+int semlock_try_free(semlock_lock *lock, semlock_pool *pool);
 int semlock_held_here(semlock_pool *pool, uint64_t ino);
 int semlock_burst_over(semlock_pool *pool, const semlock_lock *lock);
 void semlock_burst_began(semlock_pool *pool, const semlock_lock *lock);

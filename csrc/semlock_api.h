@@ -250,6 +250,8 @@ int semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool);
 int semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool);
 int semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t until);
 int semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until);
+int semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
+                         int64_t until);
 int semlock_waiting_told(semlock_waiting *waiting, const int64_t *marks, int32_t count);
 int semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start);
 void semlock_waiting_due(semlock_waiting *waiting);

@@ -277,7 +277,8 @@ class BaseLock:
             while not self._settle(outcome, frame, waiter):
                 if not waiter.pause():
                     raise _explain.timeout_error(self, waiter.waited)
-                outcome = self._try_again()
+                tried = waiter.outcome
+                outcome = self._try_again() if tried is None else tried
             won = self._native
         finally:
             waiter.end(won)
@@ -286,7 +287,9 @@ class BaseLock:
         native = self._native
         queue = native if native.turns else None
         wait = _native.Wait((native,), queue, self._record)
-        return Waiter(timeout, self._retry, wait=wait, notice=notice_of(self))
+        # The core can try by itself where nothing has to be laid out anew for each try.
+        lock = native if native.turns and not self._each_time else None
+        return Waiter(timeout, self._retry, wait=wait, lock=lock, notice=notice_of(self))
 
     def _try_again(self) -> int:
         if self._record is None or self._each_time:

@@ -256,6 +256,11 @@ class Wait:
         outcome: int = lib.semlock_waiting_wait(self._waiting, POOL, until)
         return outcome
 
+    def take(self, lock: Any, until: int) -> int:
+        """Wait, and try as soon as that makes sense: what the wait or the try has to say."""
+        outcome: int = lib.semlock_waiting_take(self._waiting, lock, POOL, until)
+        return outcome
+
     def arm(self) -> int:
         """See to it that an event comes, without sleeping; or say what can be done now."""
         outcome: int = lib.semlock_waiting_arm(self._waiting, POOL)

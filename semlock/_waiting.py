@@ -55,8 +55,8 @@ class Waiter:
     """
 
     __slots__ = (
-        "_check", "_clock", "_deadline", "_free", "_notice", "_pauses", "_scheduled", "_sleep",
-        "_start", "_until", "_wait", "judge",
+        "_check", "_clock", "_deadline", "_free", "_lock", "_notice", "_pauses", "_scheduled", "_sleep",
+        "_start", "_until", "_wait", "judge", "outcome",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +65,7 @@ class Waiter:
         schedule: Schedule | None = None,
         *,
         wait: _native.Wait | None = None,
+        lock: Any = None,
         notice: Notice | None = None,
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], object] | None = None,
@@ -78,10 +79,13 @@ class Waiter:
         self._start = self._clock()
         self._deadline = None if timeout is None else self._start + timeout
         self._wait = wait
+        self._lock = lock
         self._notice = notice
         self._until: float | None = None
         self._check: float | None = None
         self._free = 0
+        # What the core's own try said, which it makes for the lock that it was given.
+        self.outcome: int | None = None
         # Whether the holder is to be judged at the next try: True and False by what the core
         # has seen, None when it could not see and the lock's own clock decides.
         self.judge: bool | None = None
@@ -102,6 +106,7 @@ class Waiter:
 
     def pause(self) -> bool:
         """Wait until something may have changed; ``False`` if the time is over."""
+        self.outcome = None
         now = self._clock()
         if self._deadline is not None and now >= self._deadline:
             return False
@@ -129,7 +134,7 @@ class Waiter:
             until = min(until, self._deadline)
         # The core counts from its own clock: what is left counts, not what time it is.
         end = _native.now_ns() + int((until - now) * 1e9)
-        outcome = wait.wait(end)
+        outcome = wait.wait(end) if self._lock is None else wait.take(self._lock, end)
         if outcome == _native.FREE:
             self._free += 1
             self.judge = False
@@ -137,17 +142,21 @@ class Waiter:
         self._free = 0
         if outcome == _native.LOOK:
             self.judge = True
-            return True
-        if outcome == _native.BLIND:
-            return self._grope(wait, end)
-        if outcome == _native.TIME:
+        elif outcome == _native.BLIND:
+            self._grope(wait, end)
+        elif outcome == _native.TIME:
             self._until = self._check = None
             wait.due()
             self.judge = True
-            return True
-        if outcome != -errno.EINTR:
+        elif outcome == -errno.EINTR:
+            self.judge = False
+        elif outcome == _native.HELD:
+            self._free = _LOST_RACES
+            self.judge = False
+        elif self._lock is None:
             _native.raise_os_error(outcome, b"")
-        self.judge = False
+        else:
+            self.outcome = outcome
         return True
 
     def _next_look(self, now: float) -> float | None:
@@ -164,7 +173,7 @@ class Waiter:
             return min(self._until, self._check)
         return self._until
 
-    def _grope(self, wait: _native.Wait, end: int) -> bool:
+    def _grope(self, wait: _native.Wait, end: int) -> None:
         """Pause where no event can be relied on: the longer, the more others come first."""
         self.judge = None
         if not self._scheduled:
@@ -173,7 +182,6 @@ class Waiter:
         if wait.sleep(end) == _native.TIME and self._scheduled:
             self._until = None
         wait.due()
-        return True
 
     def judged(self, view: Any, again_at: int | None) -> None:
         """Let the instance be that was looked at, until some time of ``now_ns``, or for good."""

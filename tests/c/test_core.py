@@ -28,9 +28,8 @@ def sources():
     text = (ROOT / "csrc" / "build_ffi.py").read_text()
     names = {}
     exec(text[text.index("SHARED =") : text.index("def sources")], names)
-    return [
-        str(ROOT / "csrc" / n) for n in [*names["SHARED"], *names["POSIX"], "linux_system.c"]
-    ]
+    own = ["linux_system.c", "linux_events.c"]
+    return [str(ROOT / "csrc" / n) for n in [*names["SHARED"], *names["POSIX"], *own]]
 
 
 @pytest.mark.parametrize("way", WAYS)
