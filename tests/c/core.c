@@ -396,6 +396,171 @@ threads(semlock_pool *pool)
     CHECK(files() == 0);
 }
 
+/* One wait of one thread for one lock, in its queue. */
+typedef struct {
+    semlock_waiting waiting;
+    semlock_watch watch;
+    semlock_place place;
+} one_wait;
+
+static void
+start_wait(one_wait *w, semlock_lock *lock, semlock_pool *pool)
+{
+    memset(w, 0, sizeof *w);
+    w->watch.path = lock->path;
+    w->place.path = lock->path;
+    w->place.directory_length = lock->directory_length;
+    w->place.name_hash = lock->name_hash;
+    w->place.record = lock->record;
+    w->waiting.place = &w->place;
+    w->waiting.watches = &w->watch;
+    w->waiting.count = 1;
+    CHECK(semlock_waiting_start(&w->waiting, pool) == SEMLOCK_OK);
+}
+
+static int64_t
+in_seconds(int seconds)
+{
+    return semlock_now_ns() + seconds * (int64_t)1000000000;
+}
+
+/* Take the lock by waiting; whoever can't be vouched for here is a thread of this process. */
+static void
+take(semlock_lock *lock, semlock_pool *pool)
+{
+    one_wait w;
+    int outcome = semlock_try(lock, pool);
+    struct stat seen;
+
+    if (outcome == SEMLOCK_OK) {
+        return;
+    }
+    start_wait(&w, lock, pool);
+    do {
+        outcome = semlock_waiting_take(&w.waiting, lock, pool, in_seconds(20));
+        if (outcome == SEMLOCK_LOOK && lstat(lock->path, &seen) == 0) {
+            w.watch.judged_dev = (uint64_t)seen.st_dev;
+            w.watch.judged_ino = (uint64_t)seen.st_ino;
+            w.watch.judged_ctime_ns =
+                (int64_t)seen.st_ctim.tv_sec * 1000000000 + seen.st_ctim.tv_nsec;
+        }
+        CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_LOOK || outcome == SEMLOCK_HELD);
+    } while (outcome != SEMLOCK_OK);
+    semlock_waiting_end(&w.waiting, pool, lock);
+}
+
+static void *
+queue_up(void *argument)
+{
+    semlock_lock mine;
+    char a[400];
+
+    start(&mine, a, "queue", &shared_record);
+    mine.turns = argument != NULL ? SEMLOCK_FAIR : SEMLOCK_TAKE_TURNS;
+    for (int i = 0; i < 300; i++) {
+        int outcome;
+
+        take(&mine, shared_pool);
+        CHECK(__atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST) == 1);
+        CHECK(semlock_check(&mine, shared_pool) == SEMLOCK_OK);
+        CHECK(__atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST) == 0);
+        outcome = semlock_release(&mine, shared_pool);
+        CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_KEPT);
+    }
+    return NULL;
+}
+
+static void
+waiting_threads(semlock_pool *pool)
+{
+    pthread_t runners[6];
+
+    shared_pool = pool;
+    for (int i = 0; i < 6; i++) {
+        pthread_create(&runners[i], NULL, queue_up, i % 2 ? &shared_record : NULL);
+    }
+    for (int i = 0; i < 6; i++) {
+        pthread_join(runners[i], NULL);
+    }
+    semlock_pool_drain(pool, NULL, 0);
+    CHECK(files() == 0);
+}
+
+/* The holder is another process, so that its death and its release can be told apart. */
+static pid_t
+hold_elsewhere(const char *name, int *go, int kill_itself)
+{
+    int ready[2], end[2];
+    char byte = 0;
+    pid_t child;
+
+    CHECK(pipe(ready) == 0 && pipe(end) == 0);
+    child = fork();
+    if (child == 0) {
+        semlock_pool *pool = calloc(1, sizeof *pool);
+        semlock_lock lock;
+        char a[400];
+
+        start(&lock, a, name, &shared_record);
+        CHECK(semlock_try(&lock, pool) == SEMLOCK_OK);
+        CHECK(write(ready[1], "x", 1) == 1 && read(end[0], &byte, 1) == 1);
+        if (kill_itself) {
+            kill(getpid(), SIGKILL);
+        }
+        CHECK(semlock_release(&lock, pool) == SEMLOCK_OK);
+        _exit(0);
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    close(ready[0]);
+    close(ready[1]);
+    close(end[0]);
+    *go = end[1];
+    return child;
+}
+
+static void
+waiting_for_others(semlock_pool *pool)
+{
+    semlock_lock lock;
+    char a[400];
+    int open_before, go, outcome;
+    pid_t child;
+    one_wait w;
+
+    start(&lock, a, "other", &shared_record);
+    semlock_events_give(pool, semlock_events_take(pool)); /* one stays in the pool */
+    open_before = descriptors();
+
+    child = hold_elsewhere("other", &go, 0);
+    start_wait(&w, &lock, pool);
+    CHECK(semlock_waiting_arm(&w.waiting, pool) == SEMLOCK_ARMED);
+    CHECK(files() == 2); /* the lock and its queue */
+    CHECK(semlock_waiting_wait(&w.waiting, pool, semlock_now_ns() + 1000000) == SEMLOCK_TIME);
+    CHECK(write(go, "x", 1) == 1);
+    CHECK(semlock_waiting_wait(&w.waiting, pool, in_seconds(20)) == SEMLOCK_FREE);
+    semlock_waiting_end(&w.waiting, pool, NULL);
+    CHECK(waitpid(child, NULL, 0) == child && files() == 0);
+    close(go);
+    CHECK(descriptors() == open_before);
+
+    child = hold_elsewhere("other", &go, 1);
+    start_wait(&w, &lock, pool);
+    CHECK(semlock_waiting_arm(&w.waiting, pool) == SEMLOCK_ARMED);
+    CHECK(write(go, "x", 1) == 1);
+    /* Nobody vouches for it any more, so the caller is to judge, and may remove it. */
+    CHECK(semlock_waiting_wait(&w.waiting, pool, in_seconds(20)) == SEMLOCK_LOOK);
+    CHECK(unlink(a) == 0);
+    outcome = semlock_waiting_take(&w.waiting, &lock, pool, in_seconds(20));
+    CHECK(outcome == SEMLOCK_OK && lock.held);
+    CHECK(files() == 1);
+    outcome = semlock_release(&lock, pool);
+    CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_KEPT);
+    semlock_pool_drain(pool, NULL, 0);
+    CHECK(waitpid(child, NULL, 0) == child && files() == 0);
+    close(go);
+    CHECK(descriptors() == open_before);
+}
+
 int
 main(int count, char **words)
 {
@@ -425,6 +590,10 @@ main(int count, char **words)
     puts("processes");
     threads(pool);
     puts("threads");
+    waiting_threads(pool);
+    puts("waiting threads");
+    waiting_for_others(pool);
+    puts("waiting for others");
     free(pool);
     puts("all well");
     return 0;

@@ -1,0 +1,190 @@
+/* Kqueue on Linux, as its manuals describe it and as far as csrc/kqueue_events.c goes: one
+ * event of one filter, told once and when what it tells of is done.  It is an epoll instance,
+ * with an inotify instance or a pidfd for each filter. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <sys/event.h>
+
+#define FILTERS 1024
+
+typedef struct {
+    int queue; /* 0: unused */
+    int source;
+    uintptr_t ident;
+    short filter;
+    dev_t dev;
+    ino_t ino;
+    char path[PATH_MAX];
+} filter;
+
+static filter filters[FILTERS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void
+drop(filter *f)
+{
+    close(f->source);
+    f->queue = 0;
+}
+
+int
+kqueue(void)
+{
+    int queue = epoll_create1(0);
+
+    for (filter *f = filters; f < filters + FILTERS; f++) {
+        if (f->queue == queue) {
+            drop(f); /* of a queue that was closed */
+        }
+    }
+    return queue;
+}
+
+/* A removal or renaming that is under way holds the lock of the directory. */
+static void
+wait_for_changes(const char *path)
+{
+    syscall(SYS_renameat2, AT_FDCWD, path, AT_FDCWD, path, 1);
+}
+
+/* A filter goes when its file is closed. */
+static int
+is_open(const filter *f)
+{
+    struct stat seen;
+
+    return f->filter == EVFILT_PROC ||
+           (fstat((int)f->ident, &seen) == 0 && seen.st_dev == f->dev && seen.st_ino == f->ino);
+}
+
+static filter *
+find(int queue, const struct kevent *change)
+{
+    for (filter *f = filters; f < filters + FILTERS; f++) {
+        if (f->queue == queue && f->ident == change->ident && f->filter == change->filter) {
+            return f;
+        }
+    }
+    return NULL;
+}
+
+static int
+add_file(filter *f)
+{
+    char link[40];
+    struct stat seen;
+    ssize_t n;
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", (int)f->ident);
+    n = readlink(link, f->path, sizeof f->path - 1);
+    if (n < 0 || fstat((int)f->ident, &seen) != 0) {
+        return -1;
+    }
+    f->path[n] = 0;
+    f->dev = seen.st_dev;
+    f->ino = seen.st_ino;
+    f->source = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (f->source < 0 ||
+        inotify_add_watch(f->source, link, IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF) < 0) {
+        return -1;
+    }
+    wait_for_changes(f->path);
+    return 0;
+}
+
+static int
+change(int queue, const struct kevent *change)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    filter *f = find(queue, change);
+
+    if (f != NULL && !is_open(f)) {
+        drop(f);
+        f = NULL;
+    }
+    if (change->flags & EV_DELETE) {
+        if (f == NULL) {
+            errno = ENOENT;
+            return -1;
+        }
+        drop(f);
+        return 0;
+    }
+    if (f != NULL) {
+        return 0;
+    }
+    for (f = filters; f->queue != 0; f++) {
+        if (f == filters + FILTERS - 1) {
+            errno = ENOMEM;
+            return -1;
+        }
+    }
+    f->ident = change->ident;
+    f->filter = change->filter;
+    if (f->filter == EVFILT_PROC) {
+        f->source = (int)syscall(SYS_pidfd_open, (pid_t)f->ident, 0);
+        if (f->source < 0) {
+            return -1;
+        }
+    }
+    else if (add_file(f) != 0) {
+        return -1;
+    }
+    f->queue = queue;
+    event.data.u64 = (uint64_t)(f - filters);
+    return epoll_ctl(queue, EPOLL_CTL_ADD, f->source, &event);
+}
+
+int
+kevent(int queue, const struct kevent *changes, int count, struct kevent *events, int room,
+       const struct timespec *timeout)
+{
+    struct timespec left;
+    int told = 0;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < count; i++) {
+        if (change(queue, &changes[i]) != 0) {
+            pthread_mutex_unlock(&lock);
+            return -1;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    left = timeout == NULL ? (struct timespec){1000000, 0} : *timeout;
+    while (room > 0 && told == 0) {
+        struct epoll_event event;
+        long n = syscall(SYS_epoll_pwait2, queue, &event, 1, &left, NULL, 0);
+        filter *f;
+
+        if (n <= 0) {
+            return (int)n;
+        }
+        pthread_mutex_lock(&lock);
+        f = &filters[event.data.u64];
+        if (f->queue == queue && is_open(f)) {
+            if (f->filter == EVFILT_VNODE) {
+                wait_for_changes(f->path);
+            }
+            memset(events, 0, sizeof *events);
+            events->ident = f->ident;
+            events->filter = f->filter;
+            told = 1;
+        }
+        if (f->queue == queue) {
+            drop(f);
+        }
+        pthread_mutex_unlock(&lock);
+    }
+    return told;
+}

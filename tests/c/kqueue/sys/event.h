@@ -1,0 +1,37 @@
+/* As much of kqueue as csrc/kqueue_events.c asks for; see ../event.c. */
+#ifndef EMULATED_SYS_EVENT_H
+#define EMULATED_SYS_EVENT_H
+
+#include <stdint.h>
+#include <time.h>
+
+struct kevent {
+    uintptr_t ident;
+    short filter;
+    unsigned short flags;
+    unsigned int fflags;
+    intptr_t data;
+    void *udata;
+};
+
+#define EVFILT_VNODE (-4)
+#define EVFILT_PROC (-5)
+#define EV_ADD 0x0001
+#define EV_DELETE 0x0002
+#define EV_ONESHOT 0x0010
+#define NOTE_DELETE 0x0001
+#define NOTE_ATTRIB 0x0008
+#define NOTE_LINK 0x0010
+#define NOTE_RENAME 0x0020
+#define NOTE_REVOKE 0x0040
+#define NOTE_EXIT 0x80000000u
+
+#define EV_SET(event, a, b, c, d, e, f)                                                       \
+    (*(event) = (struct kevent){                                                              \
+         .ident = (a), .filter = (b), .flags = (c), .fflags = (d), .data = (e), .udata = (f)})
+
+int kqueue(void);
+int kevent(int queue, const struct kevent *changes, int count, struct kevent *events,
+           int room, const struct timespec *timeout);
+
+#endif
