@@ -6,7 +6,7 @@ import os
 from time import time
 
 from semlock import _native
-from semlock._errors import LockPathError, LockTimeoutError
+from semlock._errors import LockPathError, LockRecordError, LockTimeoutError
 from semlock._identity import UNKNOWN
 from semlock._policy import GRACE
 from semlock._records import decode_text
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # How the core names its own files: kept claims, and locks that are not finished.
 _PREFIX = ".semlock-"
 _SUFFIXES = (".kept", ".tmp")
+_QUEUE = ".queue"
 
 
 class Removed:
@@ -43,10 +44,10 @@ class Removed:
 
 
 def clean(directory_or_path: StrPath) -> list[Removed]:
-    """Remove the locks of dead holders, and temporary files whose makers are dead.
+    """Remove the locks of dead holders, the places of dead waiters, and abandoned temporary files.
 
-    Given a directory, everything directly in it; given a lock's path, that lock and the
-    temporary files beside it.  A file goes only with proof: what a living process made, what
+    Given a directory, everything directly in it; given a lock's path, that lock and what
+    semlock keeps beside it.  A file goes only with proof: what a living process made, what
     is no record, and what can't be judged stays.  This process's own kept claims there are
     given up too.
     """
@@ -54,7 +55,7 @@ def clean(directory_or_path: StrPath) -> list[Removed]:
     directory, only = (text, None) if os.path.isdir(text) else os.path.split(text)
     return clean_matching(
         directory,
-        lambda name: only is None or name == only or _is_temporary(name),
+        lambda name: only is None or name == only or _is_temporary(name) or _is_queue(name),
         decode_text,
         _why_dead,
     )
@@ -71,8 +72,14 @@ def clean_matching(
     paths = (
         os.path.join(directory, name) for name in sorted(os.listdir(directory)) if meant(name)
     )
-    found = (_clean_one(path, decode, why) for path in paths)
-    return [removed for removed in found if removed is not None]
+    found: list[Removed] = []
+    for path in paths:
+        if _is_queue(os.path.basename(path)):
+            found += _clean_queue(path)
+        else:
+            removed = _clean_one(path, decode, why)
+            found += [removed] if removed is not None else []
+    return found
 
 
 _swept: set[str] = set()
@@ -94,15 +101,47 @@ def sweep(directory: str) -> None:
         names = os.listdir(directory)
     except OSError:
         return
-    for name in filter(_is_temporary, names):
+    for name in names:
+        path = os.path.join(directory, name)
         try:
-            _clean_one(os.path.join(directory, name), decode_text, _why_dead)
-        except OSError:  # noqa: PERF203 - each leftover may fail for a reason of its own
+            if _is_temporary(name):
+                _clean_one(path, decode_text, _why_dead)
+            elif _is_queue(name):
+                _clean_queue(path)
+        except OSError:
             continue
 
 
 def _is_temporary(name: str) -> bool:
     return name.startswith(_PREFIX) and name.endswith(_SUFFIXES)
+
+
+def _is_queue(name: str) -> bool:
+    return name.startswith(_PREFIX) and name.endswith(_QUEUE)
+
+
+def _clean_queue(queue: str) -> list[Removed]:
+    """Remove the tickets of waiters who are dead, and the queue if nobody is left in it."""
+    found = []
+    try:
+        for name in sorted(os.listdir(queue)):
+            path = os.path.join(queue, name)
+            info = _waiter(path)
+            if _native.clean_ticket(os.fsencode(path)):
+                found.append(Removed(path, "the process that waited with it has ended", info))
+        os.rmdir(queue)
+    except OSError:
+        pass  # somebody waits, or it is somebody else's to remove
+    return found
+
+
+def _waiter(path: str) -> LockInfo | None:
+    """Say what a ticket says of its owner, if it says it in a form that is known here."""
+    try:
+        seen = _native.look(os.fsencode(path))
+        return None if seen is None or seen.error else decode_text(seen.content)
+    except (OSError, LockRecordError):
+        return None
 
 
 def _clean_one(

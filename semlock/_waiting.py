@@ -154,7 +154,7 @@ class Waiter:
             self._free = _LOST_RACES
             self.judge = False
         elif self._lock is None:
-            _native.raise_os_error(outcome, b"")
+            _native.raise_os_error(outcome, wait.path)
         else:
             self.outcome = outcome
         return True

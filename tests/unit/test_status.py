@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import semlock
+from support import wait_until
 
 HOLD = (
     "import semlock,sys,os\n"
@@ -433,3 +434,34 @@ class TestSomebodyElsesLock:
         subprocess.run([sys.executable, "-c", script, public], check=True)
         assert semlock.status(public).state == "stale"
         assert self.as_nobody(lambda: self.refused(public)) == public
+
+
+class TestCleaningQueues:
+    SCRIPT = "import semlock,sys\nsemlock.Lock(sys.argv[1], tag='t').acquire()"
+
+    def test_the_place_of_a_killed_waiter_goes_with_a_reason(self, path, names):
+        with semlock.Lock(path):
+            with subprocess.Popen(
+                [sys.executable, "-c", self.SCRIPT, path], stdout=subprocess.PIPE
+            ) as process:
+                wait_until(lambda: len(names()) == 2, "the waiter stands in its queue")
+                queue = next(name for name in names() if name.endswith(".queue"))
+                assert semlock.clean(os.path.dirname(path)) == []
+                pid = process.pid
+                process.kill()
+            removed = semlock.clean(os.path.dirname(path))
+            assert names() == ["the.lock"]
+        assert [os.path.basename(os.path.dirname(r.path)) for r in removed] == [queue]
+        assert removed[0].info.pid == pid
+        assert removed[0].info.tag == "t"
+        assert "ended" in removed[0].reason
+
+    def test_an_empty_queue_goes_without_a_word_and_other_files_stay(self, path, names):
+        directory = Path(path).parent
+        (directory / ".semlock-0123456789abcdef.queue").mkdir()
+        (directory / "their.queue").mkdir()
+        strange = directory / ".semlock-fedcba9876543210.queue"
+        strange.mkdir()
+        (strange / "a directory").mkdir()
+        assert semlock.clean(directory) == []
+        assert names() == [strange.name, "their.queue"]
