@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 import threading
-from time import time
+from time import monotonic, time
 
 from semlock import _explain, _native, _process
 from semlock._engine import _OWN, BaseLock, _checked_timeout
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 _frame = sys._getframe
 
 _TRIES = 10
+
+# How long not to listen where the path is free and still not to be had.
+_DEAF = 0.005
 _GUARD_PAUSE = 0.001
 _REMOVAL_PATIENCE = 0.002
 
@@ -207,14 +210,23 @@ class SidecarLock(BaseLock):
         # A thread that waits for itself is an error only where nothing would ever end the wait.
         retries = getattr(self._retry, "retries", 0)
         endless = may_deadlock and timeout in (None, float("inf")) and retries is None
+        until = 0.0
+        free = False
         while not manager.join():
             if not manager.blocks() and (
                 yield from self._attempt(frame, manager, endless=endless)
             ):
                 return
-            if not waiter.pause():
-                raise timeout_error(self, waiter.waited)
-            yield Pause(pauses.pop())
+            rest = until - monotonic()
+            if rest <= 0:
+                if not waiter.pause():
+                    raise timeout_error(self, waiter.waited)
+                rest = pauses.pop()
+                until = monotonic() + rest
+            # A pause that ends early since the lock is free goes on if others are faster, so
+            # that the schedule is kept.  If it was free and still not to be had, somebody is
+            # at work there: don't listen for a moment.
+            free = yield Pause(min(rest, _DEAF)) if free else Pause(rest, self._native)
 
     def _attempt(
         self, frame: FrameType, manager: Alone, *, endless: bool = False

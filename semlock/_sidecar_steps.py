@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 
+from semlock import _waiting
+
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -65,22 +67,30 @@ class Call:
 
 
 class Pause:
-    """So many seconds before the next try."""
+    """So many seconds before the next try, or less: ``True`` if the lock is free meanwhile.
 
-    __slots__ = ("seconds",)
+    Without the lock's structure, and in the event loop, it is always the whole time.
+    """
 
-    def __init__(self, seconds: float) -> None:
+    __slots__ = ("lock", "seconds")
+
+    def __init__(self, seconds: float, lock: Any = None) -> None:
         self.seconds = seconds
+        self.lock = lock
 
-    def carry_out(self) -> None:
+    def carry_out(self) -> bool:
         """Sleep in this thread."""
+        if self.lock is not None:
+            return _waiting.sleep_while_held(self.lock, self.seconds)
         time.sleep(self.seconds)
+        return False
 
-    async def carry_out_async(self) -> None:
+    async def carry_out_async(self) -> bool:
         """Sleep in the event loop, which goes on."""
         import asyncio  # noqa: PLC0415 - whoever gets here has it
 
         await asyncio.sleep(self.seconds)
+        return False
 
 
 async def as_awaited(result: Awaitable[T] | T) -> T:

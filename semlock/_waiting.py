@@ -55,8 +55,8 @@ class Waiter:
     """
 
     __slots__ = (
-        "_check", "_clock", "_deadline", "_free", "_lock", "_notice", "_pauses", "_scheduled", "_sleep",
-        "_start", "_until", "_wait", "judge", "outcome",
+        "_check", "_clock", "_deadline", "_free", "_lock", "_notice", "_pauses", "_scheduled",
+        "_sleep", "_start", "_until", "_wait", "judge", "outcome",
     )  # fmt: skip
 
     def __init__(
@@ -201,3 +201,29 @@ class Waiter:
         if self._wait is not None:
             _process.discard_wait(self._wait)
             self._wait.end(won)
+
+
+def sleep_while_held(lock: Any, seconds: float) -> bool:
+    """Sleep so long, or until nothing is at the lock's path, which gives ``True``.
+
+    It is for those who judge and try by rules of their own, at times of their own.
+    """
+    end = _native.now_ns() + int(seconds * 1e9)
+    wait = _native.Wait((lock,))
+    _process.add_wait(wait)
+    try:
+        while (outcome := wait.wait(end)) not in (_native.TIME, _native.FREE):
+            if outcome == _native.BLIND:
+                time.sleep(max(0, end - _native.now_ns()) / 1e9)
+                return False
+            if outcome == _native.LOOK:
+                seen = _native.look(wait.path)
+                if seen is None:
+                    return True
+                wait.judged(0, seen.view)
+            elif outcome != -errno.EINTR:
+                _native.raise_os_error(outcome, wait.path)
+        return bool(outcome == _native.FREE)
+    finally:
+        _process.discard_wait(wait)
+        wait.end()

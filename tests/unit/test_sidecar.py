@@ -1,5 +1,6 @@
 """The sidecar lock's rules, one by one, where everything happens in this process."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock import policy, retry, sidecar
+from semlock import _waiting, policy, retry, sidecar
 from semlock._json_records import iso_time
 from semlock.sidecar import RetryOptions, SidecarLock, acquire_file_lock
 from support import Child, in_a_fork, wait_until
@@ -23,6 +24,23 @@ only_linux = pytest.mark.skipif(
 )
 
 ONCE = RetryOptions(retries=0)
+
+
+@contextlib.contextmanager
+def sleeping_quickly(monkeypatch):
+    """List the pauses of waits whose clock stands where their pauses take it."""
+    pauses, now = [], [0.0]
+
+    def sleep(_lock, seconds):
+        pauses.append(pytest.approx(seconds))
+        now[0] += seconds
+        return False
+
+    monkeypatch.setattr("semlock._waiting.sleep_while_held", sleep)
+    monkeypatch.setattr("semlock._sidecar_lock.monotonic", lambda: now[0])
+    yield pauses
+
+
 TOKEN = "\t" * 8 + " \t" * 64
 
 
@@ -187,28 +205,63 @@ class TestWaiting:
         assert error.status.info.pid == os.getpid()
 
     def test_with_no_retries_is_one_try(self, target, monkeypatch):
-        monkeypatch.setattr("time.sleep", lambda _: pytest.fail("there is nothing to wait for"))
+        monkeypatch.setattr(
+            "semlock._waiting.sleep_while_held",
+            lambda *_: pytest.fail("there is nothing to wait for"),
+        )
         with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
             acquire_file_lock(target, retry=ONCE)
 
     def test_with_a_timeout_of_nothing_is_one_try(self, target, monkeypatch):
-        monkeypatch.setattr("time.sleep", lambda _: pytest.fail("there is nothing to wait for"))
+        monkeypatch.setattr(
+            "semlock._waiting.sleep_while_held",
+            lambda *_: pytest.fail("there is nothing to wait for"),
+        )
         with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
             acquire_file_lock(target, timeout=0)
 
     def test_ends_when_the_retries_are_used_up(self, target, monkeypatch):
-        pauses = []
-        monkeypatch.setattr("time.sleep", pauses.append)
-        with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
+        with (
+            acquire_file_lock(target),
+            sleeping_quickly(monkeypatch) as pauses,
+            pytest.raises(sidecar.FileLockTimeoutError),
+        ):
             acquire_file_lock(target, retry=RetryOptions(retries=7))
         assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
     def test_takes_any_schedule(self, target, monkeypatch):
-        pauses = []
-        monkeypatch.setattr("time.sleep", pauses.append)
-        with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
+        with (
+            acquire_file_lock(target),
+            sleeping_quickly(monkeypatch) as pauses,
+            pytest.raises(sidecar.FileLockTimeoutError),
+        ):
             acquire_file_lock(target, retry=retry.Every(0.25, retries=2))
         assert pauses == [0.25, 0.25]
+
+    def test_a_pause_ends_when_the_lock_is_let_go(self, target):
+        handle = acquire_file_lock(target)
+        release = threading.Timer(0.05, handle.release)
+        release.start()
+        start = time.monotonic()
+        with acquire_file_lock(target, timeout=60, retry=retry.Every(30)):
+            assert time.monotonic() - start < 20
+        release.join()
+
+    def test_a_pause_goes_on_when_another_was_faster(self, target, monkeypatch):
+        """Early tries are extra ones: the schedule's own are not used up by them."""
+        handle = acquire_file_lock(target)
+        real, pauses = _waiting.sleep_while_held, []
+
+        def told(lock, seconds):
+            pauses.append(seconds)
+            return True if len(pauses) < 6 else real(lock, seconds)
+
+        monkeypatch.setattr("semlock._waiting.sleep_while_held", told)
+        start = time.monotonic()
+        with pytest.raises(sidecar.FileLockTimeoutError):
+            acquire_file_lock(target, retry=retry.Every(0.1, retries=2))
+        assert time.monotonic() - start >= 0.2
+        handle.release()
 
     def test_without_an_end_for_oneself_is_a_deadlock(self, target):
         with acquire_file_lock(target):
