@@ -266,6 +266,15 @@ semlock_system_local(int fd)
     return fstatvfs(fd, &about) == 0 && (about.f_flag & ST_LOCAL) != 0;
 }
 
+/* Does this machine hear of every change in this directory?  Not where others make them. */
+int
+semlock_system_hears(const char *directory)
+{
+    struct statvfs about;
+
+    return statvfs(directory, &about) == 0 && (about.f_flag & ST_LOCAL) != 0;
+}
+
 /* Everything, and out of the drive's own cache where the filesystem can ask for that. */
 static int
 sync_all(int fd)
@@ -285,6 +294,14 @@ semlock_system_local(int fd)
     struct statfs about;
 
     return fstatfs(fd, &about) == 0 && (about.f_flags & MNT_LOCAL) != 0;
+}
+
+int
+semlock_system_hears(const char *directory)
+{
+    struct statfs about;
+
+    return statfs(directory, &about) == 0 && (about.f_flags & MNT_LOCAL) != 0;
 }
 
 static int

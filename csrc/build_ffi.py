@@ -18,6 +18,7 @@ POSIX = [
     "posix_wait.c",
     "posix_queue.c",
 ]
+KQUEUE = ["kqueue_events.c", "readdir_names.c"]
 WINDOWS = [
     "windows_file.c",
     "windows_path.c",
@@ -25,6 +26,8 @@ WINDOWS = [
     "windows_change.c",
     "windows_inspect.c",
     "windows_process.c",
+    "windows_wait.c",
+    "windows_queue.c",
 ]
 
 
@@ -33,10 +36,10 @@ def sources(platform: str = sys.platform) -> list[str]:
     if platform == "win32":
         return SHARED + WINDOWS
     if platform == "darwin":
-        return [*SHARED, *POSIX, "darwin_system.c", "kqueue_events.c"]
+        return [*SHARED, *POSIX, "darwin_system.c", *KQUEUE]
     if platform.startswith(("linux", "android", "cygwin")):
         return [*SHARED, *POSIX, "linux_system.c", "linux_events.c"]
-    return [*SHARED, *POSIX, "bsd_system.c", "kqueue_events.c"]
+    return [*SHARED, *POSIX, "bsd_system.c", *KQUEUE]
 
 
 def macros(platform: str = sys.platform) -> list[tuple[str, str | None]]:

@@ -52,6 +52,15 @@ semlock_system_local(int fd)
     return fstatfs(fd, &about) == 0 && (about.f_flags & MNT_LOCAL) != 0;
 }
 
+/* Does this machine hear of every change in this directory?  Not where others make them. */
+int
+semlock_system_hears(const char *directory)
+{
+    struct statfs about;
+
+    return statfs(directory, &about) == 0 && (about.f_flags & MNT_LOCAL) != 0;
+}
+
 /* flock and fcntl locks are one and the same kind here and exclude each other, so a witness
  * on the instance would be a guard that is never free. */
 int

@@ -31,11 +31,21 @@ semlock_events_open(void)
     return events < 0 ? -errno : events;
 }
 
+/* After a fork: the child has a copy. */
+void
+semlock_events_forget(int64_t events)
+{
+    close((int)events);
+}
+
+/* Have one event told of the file at the path.  One file has one mark, so nobody need say
+ * which mark may be of it already. */
 int64_t
-semlock_events_watch(int64_t events, const char *path)
+semlock_events_watch(int64_t events, const char *path, int64_t known)
 {
     int mark = inotify_add_watch((int)events, path, MASK | IN_DONT_FOLLOW);
 
+    (void)known;
     return mark < 0 ? -errno : mark;
 }
 
@@ -43,6 +53,13 @@ void
 semlock_events_unwatch(int64_t events, int64_t mark)
 {
     inotify_rm_watch((int)events, (int)mark);
+}
+
+/* What was told of is forgotten by itself.  A forked child's marks are the parent's. */
+void
+semlock_mark_over(int64_t mark)
+{
+    (void)mark;
 }
 
 /* The marks of what was told since the last call; -1 stands for all of them. */
@@ -70,10 +87,12 @@ semlock_events_read(int64_t events, int64_t *marks, int32_t room)
     return count;
 }
 
-/* Sleep: SEMLOCK_OK when events have something to tell, SEMLOCK_GONE when the process has
- * ended, SEMLOCK_TIME at the given time, or -EINTR, for Python's signal handlers to run. */
+/* Sleep: SEMLOCK_OK with marks when files have something to tell, SEMLOCK_GONE when the
+ * process has ended, SEMLOCK_TIME at the given time, or -EINTR, for Python's signal handlers
+ * to run. */
 int
-semlock_system_sleep(int64_t events, int64_t process, int64_t until)
+semlock_events_wait(int64_t events, int64_t process, int64_t until, int64_t *marks,
+                    int32_t room, int32_t *count)
 {
     struct pollfd what[2] = {
         {.fd = (int)events, .events = POLLIN},
@@ -86,6 +105,7 @@ semlock_system_sleep(int64_t events, int64_t process, int64_t until)
     left = left < 0 ? 0 : left;
     time.tv_sec = (time_t)(left / 1000000000);
     time.tv_nsec = (long)(left % 1000000000);
+    *count = 0;
     n = ppoll(what, 2, &time, NULL);
     if (n < 0) {
         return -errno;
@@ -93,15 +113,43 @@ semlock_system_sleep(int64_t events, int64_t process, int64_t until)
     if (n == 0) {
         return SEMLOCK_TIME;
     }
-    return what[1].revents != 0 ? SEMLOCK_GONE : SEMLOCK_OK;
+    if (what[1].revents != 0) {
+        return SEMLOCK_GONE;
+    }
+    *count = semlock_events_read(events, marks, room);
+    if (*count == 0) {
+        marks[(*count)++] = -1; /* there was something, and nobody knows what */
+    }
+    return SEMLOCK_OK;
 }
 
 int64_t
-semlock_process_open(int64_t pid)
+semlock_process_open(int64_t events, int64_t pid)
 {
     long process = syscall(SYS_pidfd_open, (pid_t)pid, 0);
 
+    (void)events;
+    if (process >= 0 && semlock_is_scarce((int)process)) {
+        close((int)process);
+        return -EMFILE;
+    }
     return process < 0 ? -errno : process;
+}
+
+void
+semlock_process_close(int64_t events, int64_t process)
+{
+    (void)events;
+    close((int)process);
+}
+
+/* After a fork: the child has a copy. */
+void
+semlock_process_forget(int64_t process)
+{
+    if (process >= 0) {
+        close((int)process);
+    }
 }
 
 /* Is there anything at the path?  Unlike access(2), this waits for a removal that is under

@@ -283,7 +283,7 @@ semlock_pool_forget(semlock_pool *pool)
     }
     for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
         if (pool->idle_events[i] > 0) {
-            close((int)pool->idle_events[i] - 1);
+            semlock_events_forget(pool->idle_events[i] - 1);
         }
         pool->idle_events[i] = 0;
     }

@@ -185,8 +185,10 @@ make_ticket(semlock_place *place, uint64_t number)
         if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
             error = errno == EWOULDBLOCK ? SEMLOCK_CHANGED : -errno;
         }
-        else if (semlock_still_at(name, &file) != 1) {
-            error = SEMLOCK_CHANGED;
+        else {
+            int still = semlock_still_at(name, &file);
+
+            error = still == 1 ? 0 : still == 0 ? SEMLOCK_CHANGED : still;
         }
     }
     if (error != 0) {
@@ -218,6 +220,7 @@ join_queue(semlock_place *place, const char *queue, survey *seen)
             error = make_queue(place, queue);
         }
         if (error != 0) {
+            rmdir(queue); /* over a network it may have been made and the answer lost */
             return error;
         }
         while ((error = make_ticket(place, ++seen->last)) == SEMLOCK_HELD ||
@@ -228,8 +231,10 @@ join_queue(semlock_place *place, const char *queue, survey *seen)
             return first ? SEMLOCK_OK : SEMLOCK_CHANGED;
         }
         if (error != -ENOENT) {
-            return error; /* else the last one has left, and the queue went with it */
+            rmdir(queue); /* nobody stands in it if it was made for us */
+            return error;
         }
+        /* The last one has left, and the queue went with it. */
     }
     return -EAGAIN;
 }
@@ -314,7 +319,7 @@ watch_before(semlock_place *place, semlock_waiting *waiting, const survey *seen,
         return outcome;
     }
     if (waiting->events >= 0) {
-        mark = semlock_events_watch(waiting->events, name);
+        mark = semlock_events_watch(waiting->events, name, place->mark);
         if (mark == -ENOENT) {
             return SEMLOCK_CHANGED;
         }
@@ -491,6 +496,27 @@ void
 semlock_place_forget(semlock_place *place)
 {
     forget_ticket(place);
+    semlock_mark_over(place->mark);
     place->mark = -1;
     place->refused = 1;
+}
+
+/* Remove a ticket whose owner is dead: SEMLOCK_OK, SEMLOCK_ALIVE if it lives, SEMLOCK_FREE if
+ * it is gone, or an error. */
+int
+semlock_ticket_clean(const char *path, semlock_pool *pool)
+{
+    struct stat seen;
+    int outcome;
+
+    semlock_enter(pool);
+    if (lstat(path, &seen) != 0) {
+        outcome = errno == ENOENT ? SEMLOCK_FREE : -errno;
+    }
+    else {
+        outcome = S_ISREG(seen.st_mode) ? lives(path) : 1;
+        outcome = outcome == 1 ? SEMLOCK_ALIVE : outcome;
+    }
+    semlock_leave(pool);
+    return outcome;
 }

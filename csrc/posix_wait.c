@@ -142,8 +142,8 @@ vouched_for(semlock_watch *watch, const struct stat *seen, semlock_pool *pool)
                      (int64_t)CTIME(seen).tv_sec * 1000000000 + CTIME(seen).tv_nsec;
     int fd, taken;
 
-    if (semlock_held_here(pool, (uint64_t)seen->st_ino)) {
-        return judged; /* the caller may be about to wait for itself */
+    if (!judged && semlock_held_here(pool, (uint64_t)seen->st_ino)) {
+        return 0; /* the caller may be about to wait for itself */
     }
     if ((judged && !watch->told) || !S_ISREG(seen->st_mode)) {
         return judged;
@@ -157,7 +157,8 @@ vouched_for(semlock_watch *watch, const struct stat *seen, semlock_pool *pool)
     return taken == 1;
 }
 
-/* Have the file at the path watched: SEMLOCK_ARMED, or SEMLOCK_FREE when there is none.
+/* Have the file at the path watched: SEMLOCK_ARMED; SEMLOCK_FREE when there is none; or
+ * SEMLOCK_CHANGED if it is another one each time.
  *
  * The kernel tells of an unlink before it forgets the name, so for a moment a path still leads
  * to a file of whose removal there will be no more news.  semlock_system_exists() waits for
@@ -167,18 +168,24 @@ static int
 watch_file(semlock_waiting *waiting, semlock_watch *watch)
 {
     for (int tries = 0; tries < WATCH_TRIES; tries++) {
-        int64_t mark = semlock_events_watch(waiting->events, watch->path);
+        int64_t mark = semlock_events_watch(waiting->events, watch->path, watch->mark);
         int64_t again = mark;
 
         if (watch->mark >= 0 && watch->mark != mark) {
             semlock_waiting_unwatch(waiting, &watch->mark);
+        }
+        if (watch->mark < 0) {
+            /* What was judged was not watched then, and whoever died before being watched
+             * is told of to nobody. */
+            watch->unsure = 1;
+            watch->judged_ino = 0;
         }
         watch->mark = mark < 0 ? -1 : mark;
         if (mark >= 0) {
             if (!semlock_system_exists(watch->path)) {
                 return SEMLOCK_FREE;
             }
-            again = semlock_events_watch(waiting->events, watch->path);
+            again = semlock_events_watch(waiting->events, watch->path, mark);
         }
         if (mark == -ENOENT || again == -ENOENT) {
             return SEMLOCK_FREE;
@@ -192,19 +199,45 @@ watch_file(semlock_waiting *waiting, semlock_watch *watch)
         }
         return SEMLOCK_ARMED;
     }
-    waiting->recheck = FIRST_RECHECK; /* it changes hands all the time: look soon again */
-    waiting->recheck_at = semlock_now_ns() + FIRST_RECHECK;
-    return SEMLOCK_ARMED;
+    return SEMLOCK_CHANGED;
+}
+
+/* Look again at what is unsure, unless that is going on: first after so many nanoseconds. */
+static void
+recheck_in(semlock_waiting *waiting, int64_t nanoseconds)
+{
+    if (waiting->recheck == 0) {
+        waiting->recheck = nanoseconds;
+        waiting->recheck_at = semlock_now_ns() + nanoseconds;
+    }
+}
+
+/* What was told of one file or ticket has shown: no need to look for it again. */
+static void
+has_shown(semlock_waiting *waiting)
+{
+    for (int32_t i = 0; i < waiting->count; i++) {
+        if (waiting->watches[i].unsure) {
+            return;
+        }
+    }
+    if (waiting->place == NULL || !waiting->place->unsure) {
+        waiting->recheck = 0;
+    }
 }
 
 static int
 look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
 {
     struct stat seen;
-    int same;
+    int same, fresh, watched = SEMLOCK_ARMED;
 
-    if (waiting->events >= 0 && watch_file(waiting, watch) == SEMLOCK_FREE) {
-        return SEMLOCK_FREE;
+    watch->unsure = 0;
+    if (waiting->events >= 0) {
+        watched = watch_file(waiting, watch);
+        if (watched == SEMLOCK_FREE) {
+            return SEMLOCK_FREE;
+        }
     }
     if (lstat(watch->path, &seen) != 0) {
         return errno == ENOENT ? SEMLOCK_FREE : SEMLOCK_LOOK;
@@ -213,10 +246,20 @@ look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
     watch->ino = (uint64_t)seen.st_ino;
     watch->dev = (uint64_t)seen.st_dev;
     if (!vouched_for(watch, &seen, pool)) {
+        watch->told = 0; /* once judged by the caller, it is to be let be */
         return SEMLOCK_LOOK;
     }
-    if (!watch->told || !same) {
-        waiting->recheck = 0;
+    fresh = watch->unsure;
+    watch->unsure = watched == SEMLOCK_CHANGED || (watch->told && same);
+    if (watch->unsure) {
+        recheck_in(waiting, FIRST_RECHECK);
+    }
+    else {
+        has_shown(waiting);
+        if (fresh) {
+            watch->unsure = 1;
+            recheck_in(waiting, LAST_RECHECK);
+        }
     }
     watch->due = watch->told = 0;
     return SEMLOCK_ARMED;
@@ -251,6 +294,15 @@ stand_in_queue(semlock_waiting *waiting)
     int outcome = semlock_place_update(place, waiting);
 
     place->told = 0;
+    if (asked) {
+        place->unsure = told && outcome != SEMLOCK_OK && before == place->before;
+        if (place->unsure) {
+            recheck_in(waiting, FIRST_RECHECK);
+        }
+        else {
+            has_shown(waiting);
+        }
+    }
     if (outcome == SEMLOCK_OK) {
         return outcome;
     }
@@ -261,9 +313,6 @@ stand_in_queue(semlock_waiting *waiting)
             free = looks_free(waiting->watches[i].path);
         }
         semlock_place_overtake(place, free);
-        if (!told || before != place->before) {
-            waiting->recheck = 0;
-        }
     }
     return outcome;
 }
@@ -332,6 +381,7 @@ semlock_waiting_told(semlock_waiting *waiting, const int64_t *marks, int32_t cou
 
         if (waiting->place != NULL && (waiting->place->mark == mark || mark < 0)) {
             waiting->place->due = waiting->place->told = 1;
+            semlock_mark_over(waiting->place->mark);
             waiting->place->mark = -1;
             hits++;
         }
@@ -340,6 +390,7 @@ semlock_waiting_told(semlock_waiting *waiting, const int64_t *marks, int32_t cou
 
             if (watch->mark >= 0 && (watch->mark == mark || mark < 0)) {
                 watch->due = watch->told = 1;
+                semlock_mark_over(watch->mark);
                 watch->mark = -1;
                 hits++;
             }
@@ -348,8 +399,8 @@ semlock_waiting_told(semlock_waiting *waiting, const int64_t *marks, int32_t cou
     if (hits > 0) {
         /* The kernel tells of a removal before the name is gone, and of a death before the
          * dead one's locks are: what looks unchanged now is looked at again very soon. */
-        waiting->recheck = FIRST_RECHECK;
-        waiting->recheck_at = semlock_now_ns() + FIRST_RECHECK;
+        waiting->recheck = 0;
+        recheck_in(waiting, FIRST_RECHECK);
     }
     return hits;
 }
@@ -358,14 +409,22 @@ semlock_waiting_told(semlock_waiting *waiting, const int64_t *marks, int32_t cou
 static void
 check_again(semlock_waiting *waiting)
 {
-    waiting->recheck = waiting->recheck >= LAST_RECHECK ? 0 : 2 * waiting->recheck;
-    waiting->recheck_at = semlock_now_ns() + waiting->recheck;
-    semlock_waiting_due(waiting);
-    if (waiting->place != NULL) {
-        waiting->place->told = 1;
+    int last = waiting->recheck >= LAST_RECHECK;
+    int64_t next = last ? 0 : 2 * waiting->recheck;
+
+    waiting->recheck = next;
+    waiting->recheck_at = semlock_now_ns() + next;
+    if (waiting->place != NULL && waiting->place->unsure) {
+        waiting->place->due = waiting->place->told = 1;
     }
     for (int32_t i = 0; i < waiting->count; i++) {
-        waiting->watches[i].told = 1;
+        semlock_watch *watch = &waiting->watches[i];
+
+        if (watch->unsure) {
+            watch->due = 1;
+            watch->told = !last; /* after the last one it is to be let be */
+            watch->unsure = !last;
+        }
     }
 }
 
@@ -374,25 +433,22 @@ int
 semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
 {
     int64_t marks[MARKS];
-    int outcome =
-        semlock_system_sleep(waiting->lent ? -1 : waiting->events, waiting->process, until);
-    int count;
+    int32_t count;
+    int outcome = semlock_events_wait(waiting->lent ? -1 : waiting->events, waiting->process,
+                                      until, marks, MARKS, &count);
 
     (void)pool;
     if (outcome == SEMLOCK_GONE) {
-        close((int)waiting->process); /* the holder has ended; look what it left */
+        /* The holder has ended; look what it left. */
+        semlock_process_close(waiting->events, waiting->process);
         waiting->process = -1;
         semlock_waiting_due(waiting);
         waiting->recheck = FIRST_RECHECK;
         waiting->recheck_at = semlock_now_ns() + FIRST_RECHECK;
         return SEMLOCK_LOOK;
     }
-    if (outcome != SEMLOCK_OK || waiting->lent) {
-        return outcome;
-    }
-    count = semlock_events_read(waiting->events, marks, MARKS);
     semlock_waiting_told(waiting, marks, count);
-    return SEMLOCK_OK;
+    return outcome;
 }
 
 /* Wait in one call, until there is something to do (SEMLOCK_FREE: try; SEMLOCK_LOOK: judge),
@@ -409,6 +465,9 @@ semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until
             return outcome;
         }
         now = semlock_now_ns();
+        if (now >= until) {
+            return SEMLOCK_TIME; /* however much there is to hear */
+        }
         if (waiting->place != NULL && waiting->place->before != 0) {
             int64_t check = now + (waiting->place->ahead == 1 ? NEXT_CHECK : LATER_CHECK);
 
@@ -463,16 +522,18 @@ semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool 
 int
 semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
 {
+    int fate;
+
     if (waiting->process >= 0) {
-        close((int)waiting->process);
+        semlock_process_close(waiting->events, waiting->process);
     }
-    waiting->process = waiting->lent ? -1 : semlock_process_open(pid);
-    if (waiting->process >= 0 && semlock_is_scarce((int)waiting->process)) {
-        close((int)waiting->process);
-        waiting->process = -1;
-    }
-    if (waiting->process >= 0 && semlock_probe(pid, start) != SEMLOCK_RUNS) {
-        return SEMLOCK_LOOK; /* it ended before it could be followed */
+    waiting->process = waiting->lent ? -1 : semlock_process_open(waiting->events, pid);
+    waiting->unread = 1;
+    fate = semlock_probe(pid, start);
+    if (fate == SEMLOCK_GONE || fate == SEMLOCK_RECYCLED || fate == SEMLOCK_ZOMBIE) {
+        /* It ended before it could be followed: what was judged is so no more. */
+        waiting->watches[waiting->which].judged_ino = 0;
+        return SEMLOCK_LOOK;
     }
     return SEMLOCK_OK;
 }
@@ -496,7 +557,7 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
         }
     }
     if (waiting->process >= 0) {
-        close((int)waiting->process);
+        semlock_process_close(waiting->events, waiting->process);
         waiting->process = -1;
     }
     semlock_leave(pool);
@@ -518,15 +579,14 @@ semlock_waiting_forget(semlock_waiting *waiting)
     if (waiting->place != NULL) {
         semlock_place_forget(waiting->place);
     }
-    if (waiting->process >= 0) {
-        close((int)waiting->process);
-    }
     if (waiting->events >= 0 && !waiting->lent) {
-        close((int)waiting->events);
+        semlock_events_forget(waiting->events);
     }
+    semlock_process_forget(waiting->process);
     waiting->events = waiting->process = -1;
     waiting->blind = 1;
     for (int32_t i = 0; i < waiting->count; i++) {
+        semlock_mark_over(waiting->watches[i].mark);
         waiting->watches[i].mark = -1;
     }
 }

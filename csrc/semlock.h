@@ -250,10 +250,15 @@ void semlock_names_end(semlock_names *names);
 
 /* Events: linux_events.c, kqueue_events.c.  A mark names one watched file. */
 int64_t semlock_events_open(void);
-int64_t semlock_events_watch(int64_t events, const char *path);
+void semlock_events_forget(int64_t events);
+int64_t semlock_events_watch(int64_t events, const char *path, int64_t known);
 void semlock_events_unwatch(int64_t events, int64_t mark);
-int semlock_system_sleep(int64_t events, int64_t process, int64_t until);
-int64_t semlock_process_open(int64_t pid);
+void semlock_mark_over(int64_t mark);
+int semlock_events_wait(int64_t events, int64_t process, int64_t until, int64_t *marks,
+                        int32_t room, int32_t *count);
+int64_t semlock_process_open(int64_t events, int64_t pid);
+void semlock_process_close(int64_t events, int64_t process);
+void semlock_process_forget(int64_t process);
 int semlock_system_exists(const char *path);
 int semlock_system_hears(const char *directory);
 int semlock_is_scarce(int fd);

@@ -157,6 +157,7 @@ typedef struct {
     int64_t mark;     /* what the event source calls the file that it watches, -1 none */
     int32_t due;      /* it must be looked at: nothing is known yet, or something happened */
     int32_t told;     /* an event made it due */
+    int32_t unsure;   /* what was told may not show yet, or was told too early */
     uint64_t dev;     /* the instance that was seen last */
     uint64_t ino;
     uint64_t judged_dev; /* the instance that the caller has judged, and lets be */
@@ -177,6 +178,7 @@ typedef struct {
     int32_t behind;  /* somebody stood behind this one when the queue was looked at last */
     int32_t due;
     int32_t told;
+    int32_t unsure;
     int32_t refused; /* there can be no queue here */
     int64_t mark;
     int64_t free_since; /* when the lock was first seen free although `free_first` was first */
@@ -257,6 +259,7 @@ int semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
 void semlock_waiting_due(semlock_waiting *waiting);
 void semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won);
 void semlock_waiting_forget(semlock_waiting *waiting);
+int semlock_ticket_clean(const char *path, semlock_pool *pool);
 int64_t semlock_events_take(semlock_pool *pool);
 void semlock_events_give(semlock_pool *pool, int64_t events);
 int semlock_events_read(int64_t events, int64_t *marks, int32_t room);

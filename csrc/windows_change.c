@@ -71,17 +71,27 @@ int
 semlock_release(semlock_lock *lock, semlock_pool *pool)
 {
     int64_t owner;
+    uint64_t ino;
     int outcome = semlock_object_end(lock, &owner);
 
     if (outcome != SEMLOCK_OK) {
         return outcome;
     }
+    ino = lock->file.ino; /* on FAT it changes when the file is moved */
     outcome = release_held(lock, pool);
     if (outcome < 0 || outcome == SEMLOCK_GUARDED) {
         semlock_store64(&lock->owner, owner); /* still held, and can be let go again */
         return outcome;
     }
     semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
+    semlock_add32(&pool->holding[ino % SEMLOCK_BURSTS], -1);
+    if (lock->turns != SEMLOCK_NO_TURNS) {
+        semlock_burst_released(pool, lock);
+        if (lock->waited) {
+            semlock_store32(&lock->expect_held,
+                            1); /* others want it too: look before leaping */
+        }
+    }
     semlock_object_freed(lock);
     return outcome;
 }

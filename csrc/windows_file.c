@@ -358,6 +358,7 @@ semlock_pool_forget(semlock_pool *pool)
         }
         memset(slot, 0, sizeof *slot);
     }
+    memset(pool->holding, 0, sizeof pool->holding);
     memset(pool->seen, 0, sizeof pool->seen);
     pool->busy = 0;
     pool->forking = 0;

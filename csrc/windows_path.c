@@ -129,8 +129,8 @@ semlock_wide(WCHAR *room, const char *path, int32_t length)
 }
 
 /* A name of ours, which is plain ASCII, in this directory. */
-static int
-join(WCHAR *room, const char *directory, int32_t length, const char *name)
+int
+semlock_join(WCHAR *room, const char *directory, int32_t length, const char *name)
 {
     int tail = (int)strlen(name);
     int units = decode(room, SEMLOCK_WIDE_ROOM - 2 - tail, directory, length);
@@ -162,7 +162,7 @@ semlock_private_path(WCHAR *room, const char *directory, int32_t length,
     else {
         snprintf(name, sizeof name, ".semlock-%llx.kept", low);
     }
-    return join(room, directory, length, name);
+    return semlock_join(room, directory, length, name);
 }
 
 int
@@ -173,5 +173,5 @@ semlock_temporary_path(WCHAR *room, const char *directory, int32_t size, semlock
 
     semlock_new_token(pool, token);
     snprintf(name, sizeof name, ".semlock-%s.tmp", token);
-    return join(room, directory, size, name);
+    return semlock_join(room, directory, size, name);
 }

@@ -55,6 +55,7 @@
 
 /* windows_path.c: from the bytes that Python gives to what Windows takes. */
 int semlock_wide(WCHAR *room, const char *path, int32_t length);
+int semlock_join(WCHAR *room, const char *directory, int32_t length, const char *name);
 int semlock_private_path(WCHAR *room, const char *directory, int32_t length,
                          const semlock_file *file);
 int semlock_temporary_path(WCHAR *room, const char *directory, int32_t length,
@@ -77,6 +78,10 @@ int semlock_write_all(HANDLE handle, const char *bytes, int32_t length);
 int semlock_read_all(HANDLE handle, char *bytes, int32_t capacity);
 int semlock_rename(HANDLE handle, const WCHAR *from, const WCHAR *to);
 int semlock_delete(HANDLE handle, const WCHAR *path, const WCHAR *aside);
+
+/* windows_wait.c: a watch on a directory, -1 for none. */
+void semlock_watch_directory(int64_t *mark, const WCHAR *directory);
+void semlock_unwatch(int64_t *mark);
 
 /* windows_inspect.c: what a file is, and whether it is on a known local filesystem. */
 int semlock_describe(HANDLE handle, semlock_view *view);

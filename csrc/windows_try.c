@@ -268,21 +268,33 @@ try_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
     return outcome;
 }
 
+/* Is it the turn of those who wait? */
 static int
-attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
+must_make_way(semlock_lock *lock, semlock_pool *pool)
+{
+    return lock->turns != SEMLOCK_NO_TURNS &&
+           (lock->turns == SEMLOCK_FAIR || semlock_burst_over(pool, lock)) &&
+           semlock_queue_exists(lock);
+}
+
+static int
+attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, int seen_free,
+        int anyway)
 {
     WCHAR path[SEMLOCK_WIDE_ROOM];
-    int seen_free = 0;
     int outcome = semlock_wide(path, lock->path, lock->path_length);
 
     if (outcome != 0) {
         return outcome;
     }
-    if (semlock_load32(&lock->expect_held)) {
+    if (semlock_load32(&lock->expect_held) && !seen_free) {
         if (semlock_exists(path) == 1) {
             return SEMLOCK_HELD;
         }
         seen_free = 1;
+    }
+    if (!anyway && must_make_way(lock, pool)) {
+        return SEMLOCK_TURN;
     }
     if (!record->in_place && !record->detached &&
         semlock_pool_take(pool, lock, record->mode, &lock->file)) {
@@ -304,8 +316,8 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
     return outcome;
 }
 
-int
-semlock_try(semlock_lock *lock, semlock_pool *pool)
+static int
+try_one(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway)
 {
     const semlock_record *record = lock->record;
     int outcome = semlock_object_begin(lock);
@@ -313,8 +325,9 @@ semlock_try(semlock_lock *lock, semlock_pool *pool)
     if (outcome != SEMLOCK_OK) {
         return outcome;
     }
-    outcome = attempt(lock, pool, record);
+    outcome = attempt(lock, pool, record, seen_free, anyway);
     if (outcome == SEMLOCK_OK) {
+        semlock_add32(&pool->holding[lock->file.ino % SEMLOCK_BURSTS], 1);
         return semlock_object_won(lock, record);
     }
     if (outcome == SEMLOCK_HELD) {
@@ -323,13 +336,44 @@ semlock_try(semlock_lock *lock, semlock_pool *pool)
     return semlock_object_failed(lock, outcome);
 }
 
+int
+semlock_try(semlock_lock *lock, semlock_pool *pool)
+{
+    return try_one(lock, pool, 0, 0);
+}
+
+static int
+try_out_of_turn(semlock_lock *lock, semlock_pool *pool, int seen_free)
+{
+    int outcome = try_one(lock, pool, seen_free, 1);
+
+    if (outcome == SEMLOCK_OK && lock->turns != SEMLOCK_NO_TURNS) {
+        semlock_burst_began(pool, lock);
+    }
+    return outcome;
+}
+
+/* The same for those whose turn it is, and for those who don't wait. */
+int
+semlock_try_anyway(semlock_lock *lock, semlock_pool *pool)
+{
+    return try_out_of_turn(lock, pool, 0);
+}
+
+/* The same for a waiter that has just seen the path free, and need not look again. */
+int
+semlock_try_free(semlock_lock *lock, semlock_pool *pool)
+{
+    return try_out_of_turn(lock, pool, 1);
+}
+
 /* Many tries in one call.  Windows has no cheaper way to look at many names at once. */
 void
 semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
                  semlock_pool *pool)
 {
     for (int32_t i = 0; i < count; i++) {
-        int outcome = semlock_try(locks[i], pool);
+        int outcome = try_one(locks[i], pool, 0, locks[i]->turns != SEMLOCK_FAIR);
 
         errors[i] = outcome < 0 ? outcome : 0;
         outcomes[i] = (char)(outcome < 0 ? -1 : outcome);

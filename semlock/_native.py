@@ -208,30 +208,54 @@ class Wait:
         self.count = len(locks)
         self._waiting = ffi.new("semlock_waiting *")
         self._watches = ffi.new("semlock_watch[]", self.count)
-        self._place = None
-        self._keep = (locks, queue, record)
+        self._place: Any = None
+        self._keep: tuple[object, ...] = (locks,)
         for index, lock in enumerate(locks):
             self._watches[index].path = lock.path
         waiting = self._waiting
         waiting.watches = self._watches
         waiting.count = self.count
         if queue is not None:
-            place = self._place = ffi.new("semlock_place *")
-            place.path = queue.path
-            place.directory_length = queue.directory_length
-            place.name_hash = queue.name_hash
-            if record is not None:
-                place.record = record.cdata
-            waiting.place = place
+            self.stand(queue, record)
         if events is not None:
             waiting.lent = 1
             waiting.events = events
         lib.semlock_waiting_start(waiting, POOL)
 
+    def stand(self, queue: Any, record: Record | None) -> None:
+        """Stand in the queue of a lock from now on."""
+        place = ffi.new("semlock_place *")
+        place.path = queue.path
+        place.directory_length = queue.directory_length
+        place.name_hash = queue.name_hash
+        place.ticket.handle = place.mark = -1
+        if record is not None:
+            place.record = record.cdata
+        self._keep = (*self._keep, queue, record)
+        self._place = place
+        self._waiting.place = place
+
     @property
     def blind(self) -> bool:
         """Whether no event can come, or not all of them."""
         return bool(self._waiting.blind)
+
+    @property
+    def events(self) -> int:
+        """The event source, for a loop to listen to; -1 if there is none."""
+        return int(self._waiting.events)
+
+    @property
+    def recheck_at(self) -> int:
+        """When to look again for what was told and has not shown yet; 0 if there is nothing."""
+        at: int = self._waiting.recheck_at if self._waiting.recheck else 0
+        return at
+
+    @property
+    def path(self) -> bytes:
+        """The path of the lock that the last outcome is about."""
+        path: bytes = ffi.string(self._watches[self._waiting.which].path)
+        return path
 
     @property
     def ahead(self) -> int:
@@ -275,6 +299,16 @@ class Wait:
         """Have everything looked at again."""
         lib.semlock_waiting_due(self._waiting)
 
+    def told(self, marks: Marks) -> bool:
+        """Take in what an event source has told; whether any of it was of this wait."""
+        return bool(lib.semlock_waiting_told(self._waiting, marks.room, marks.count))
+
+    def doubt(self) -> None:
+        """Have everything looked at again, and asked again whether the holder lives."""
+        self.due()
+        for watch in self._watches:
+            watch.told = 1
+
     def judged(self, index: int, view: Any) -> None:
         """Let an instance be that was looked at and may not be removed."""
         watch = self._watches[index]
@@ -299,6 +333,44 @@ class Wait:
 
     def __del__(self) -> None:
         self.end()
+
+
+class Marks:
+    """Room for what an event source has to tell."""
+
+    __slots__ = ("count", "room")
+
+    _LENGTH = 64
+
+    def __init__(self) -> None:
+        self.room = ffi.new("int64_t[]", self._LENGTH)
+        self.count = 0
+
+    def read(self, events: int) -> list[int]:
+        """Read the marks of what has happened; -1 stands for all of them."""
+        self.count = lib.semlock_events_read(events, self.room, self._LENGTH)
+        return list(self.room[0 : self.count])
+
+
+def take_events() -> int:
+    """Take an event source that is lent to many waits; -1 if there is none to be had."""
+    events: int = lib.semlock_events_take(POOL)
+    return events
+
+
+def give_events(events: int) -> None:
+    """Give an event source back, with nothing left to tell: that would wake the next user."""
+    marks = Marks()
+    while marks.read(events):
+        pass
+    lib.semlock_events_give(POOL, events)
+
+
+def forget_events(events: int) -> None:
+    """Close this process's copy of an event source, after a fork."""
+    # A kqueue is not copied by a fork, so there the number may be another file's.
+    if sys.platform.startswith(("linux", "android", "cygwin")):
+        os.close(events)
 
 
 class Look:
@@ -347,6 +419,14 @@ def rewrite(path: bytes, seen: Look, text: bytes) -> int:
     """Write a text of at least the same length over the record that was looked at."""
     outcome: int = lib.semlock_rewrite(path, POOL, seen.view, seen.content, text, len(text))
     return outcome
+
+
+def clean_ticket(path: bytes) -> bool:
+    """Remove a ticket of a queue if its owner is dead; ``False`` if it is not."""
+    outcome = lib.semlock_ticket_clean(path, POOL)
+    if outcome < 0:
+        raise_os_error(outcome, path)
+    return bool(outcome == OK)
 
 
 def identify() -> tuple[int, int, int, int, str]:

@@ -64,8 +64,8 @@ is_open(const filter *f)
 {
     struct stat seen;
 
-    return f->filter == EVFILT_PROC ||
-           (fstat((int)f->ident, &seen) == 0 && seen.st_dev == f->dev && seen.st_ino == f->ino);
+    return f->filter == EVFILT_PROC || (fstat((int)f->ident, &seen) == 0 &&
+                                        seen.st_dev == f->dev && seen.st_ino == f->ino);
 }
 
 static filter *
@@ -80,8 +80,10 @@ find(int queue, const struct kevent *change)
 }
 
 static int
-add_file(filter *f)
+add_file(filter *f, unsigned int news)
 {
+    uint32_t mask = (news & (NOTE_DELETE | NOTE_LINK | NOTE_ATTRIB) ? IN_ATTRIB : 0u) |
+                    (news & NOTE_RENAME ? IN_MOVE_SELF : 0u);
     char link[40];
     struct stat seen;
     ssize_t n;
@@ -95,8 +97,7 @@ add_file(filter *f)
     f->dev = seen.st_dev;
     f->ino = seen.st_ino;
     f->source = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (f->source < 0 ||
-        inotify_add_watch(f->source, link, IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF) < 0) {
+    if (f->source < 0 || inotify_add_watch(f->source, link, mask) < 0) {
         return -1;
     }
     wait_for_changes(f->path);
@@ -138,7 +139,7 @@ change(int queue, const struct kevent *change)
             return -1;
         }
     }
-    else if (add_file(f) != 0) {
+    else if (add_file(f, change->fflags) != 0) {
         return -1;
     }
     f->queue = queue;

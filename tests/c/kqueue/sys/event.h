@@ -27,11 +27,15 @@ struct kevent {
 #define NOTE_EXIT 0x80000000u
 
 #define EV_SET(event, a, b, c, d, e, f)                                                       \
-    (*(event) = (struct kevent){                                                              \
-         .ident = (a), .filter = (b), .flags = (c), .fflags = (d), .data = (e), .udata = (f)})
+    (*(event) = (struct kevent){.ident = (a),                                                 \
+                                .filter = (b),                                                \
+                                .flags = (c),                                                 \
+                                .fflags = (d),                                                \
+                                .data = (e),                                                  \
+                                .udata = (f)})
 
 int kqueue(void);
-int kevent(int queue, const struct kevent *changes, int count, struct kevent *events,
-           int room, const struct timespec *timeout);
+int kevent(int queue, const struct kevent *changes, int count, struct kevent *events, int room,
+           const struct timespec *timeout);
 
 #endif

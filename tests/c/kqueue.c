@@ -1,0 +1,372 @@
+/* Waiting as on macOS and the BSDs: csrc/kqueue_events.c on the kqueue of tests/c/kqueue/,
+ * with a system that has neither a witness nor unnamed files.
+ *
+ * Run by tests/c/test_kqueue.py.  The first argument is an empty directory.  Every wait that
+ * is ended by nothing but the time that it was given fails the test.
+ */
+#define semlock_system_take_witness linux_take_witness
+#define semlock_system_witness linux_witness
+#define semlock_system_unnamed linux_unnamed
+#include "../../csrc/linux_system.c"
+#undef semlock_system_take_witness
+#undef semlock_system_witness
+#undef semlock_system_unnamed
+
+#include <dirent.h>
+#include <pthread.h>
+#include <sys/wait.h>
+
+#define CHECK(condition)                                                                      \
+    do {                                                                                      \
+        if (!(condition)) {                                                                   \
+            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, \
+                    errno);                                                                   \
+            abort();                                                                          \
+        }                                                                                     \
+    } while (0)
+
+#define LONG 60000000000 /* nanoseconds: nobody waits for it */
+#define SHORT 50000000
+
+int
+semlock_system_take_witness(int fd)
+{
+    (void)fd;
+    return -EOPNOTSUPP;
+}
+
+int
+semlock_system_witness(int fd)
+{
+    (void)fd;
+    return -1;
+}
+
+int
+semlock_system_unnamed(const char *directory, int32_t mode)
+{
+    (void)directory;
+    (void)mode;
+    return -EOPNOTSUPP;
+}
+
+static const char text[] = "pid=1\ntimestamp=0000000000\ntoken="
+                           "00000000000000000000000000000000\nwitness=none\n";
+static const semlock_record record = {.text = text,
+                                      .length = (int32_t)sizeof text - 1,
+                                      .stamp_at = 16,
+                                      .token_at = 33,
+                                      .witness_at = 74,
+                                      .mode = 0644};
+static char directory[300];
+static semlock_pool *pool;
+
+/* A lock, and one wait for it. */
+typedef struct {
+    char path[400];
+    semlock_lock lock;
+    semlock_watch watch;
+    semlock_place place;
+    semlock_waiting waiting;
+} user;
+
+static void
+start(user *u, const char *name)
+{
+    memset(u, 0, sizeof *u);
+    snprintf(u->path, sizeof u->path, "%s/%s", directory, name);
+    semlock_set_path(&u->lock, u->path, (int32_t)strlen(u->path));
+    u->lock.record = &record;
+    u->lock.turns = SEMLOCK_FAIR;
+}
+
+static void
+begin(user *u, int queues)
+{
+    memset(&u->watch, 0, sizeof u->watch);
+    memset(&u->waiting, 0, sizeof u->waiting);
+    memset(&u->place, 0, sizeof u->place);
+    u->watch.path = u->place.path = u->path;
+    u->place.directory_length = u->lock.directory_length;
+    u->place.name_hash = u->lock.name_hash;
+    u->place.record = &record;
+    u->waiting.place = queues ? &u->place : NULL;
+    u->waiting.watches = &u->watch;
+    u->waiting.count = 1;
+    CHECK(semlock_waiting_start(&u->waiting, pool) == SEMLOCK_OK);
+}
+
+static int
+wait_for(user *u, int64_t time)
+{
+    return semlock_waiting_wait(&u->waiting, pool, semlock_now_ns() + time);
+}
+
+/* Let be what is there now, as a caller does that has looked at it. */
+static void
+judge(user *u)
+{
+    semlock_view view;
+    char bytes[500];
+
+    CHECK(semlock_inspect(u->path, pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
+    u->watch.judged_dev = view.dev;
+    u->watch.judged_ino = view.ino;
+    u->watch.judged_ctime_ns = view.ctime_ns;
+}
+
+static int
+entries(const char *path)
+{
+    DIR *listing = opendir(path);
+    int count = -2;
+
+    while (readdir(listing) != NULL) {
+        count++;
+    }
+    closedir(listing);
+    return count;
+}
+
+static void *
+let_go_later(void *argument)
+{
+    user *holder = argument;
+    struct timespec pause = {0, SHORT / 2};
+    int outcome;
+
+    nanosleep(&pause, NULL);
+    outcome = semlock_release(&holder->lock, pool);
+    CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_KEPT);
+    return NULL;
+}
+
+/* The first release renames a file, later ones remove one of its two names. */
+static void
+releases(void)
+{
+    user holder, waiter;
+    pthread_t thread;
+
+    start(&holder, "released");
+    start(&waiter, "released");
+    for (int round = 0; round < 4; round++) {
+        CHECK(semlock_try_anyway(&holder.lock, pool) == SEMLOCK_OK);
+        begin(&waiter, 0);
+        CHECK(wait_for(&waiter, LONG) == SEMLOCK_LOOK);
+        judge(&waiter);
+        CHECK(wait_for(&waiter, SHORT) == SEMLOCK_TIME);
+        CHECK(pthread_create(&thread, NULL, let_go_later, &holder) == 0);
+        CHECK(wait_for(&waiter, LONG) == SEMLOCK_FREE);
+        semlock_waiting_end(&waiter.waiting, pool, NULL);
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+}
+
+/* What changes is told of once, and what was judged since is let be. */
+static void
+changes(void)
+{
+    user waiter;
+
+    start(&waiter, "foreign");
+    CHECK(close(open(waiter.path, O_CREAT | O_EXCL | O_WRONLY, 0600)) == 0);
+    begin(&waiter, 0);
+    CHECK(wait_for(&waiter, LONG) == SEMLOCK_LOOK);
+    judge(&waiter);
+    CHECK(wait_for(&waiter, SHORT) == SEMLOCK_TIME);
+    CHECK(chmod(waiter.path, 0644) == 0);
+    CHECK(wait_for(&waiter, LONG) == SEMLOCK_LOOK);
+    judge(&waiter);
+    CHECK(wait_for(&waiter, SHORT) == SEMLOCK_TIME);
+    CHECK(unlink(waiter.path) == 0);
+    CHECK(wait_for(&waiter, LONG) == SEMLOCK_FREE);
+    semlock_waiting_end(&waiter.waiting, pool, NULL);
+}
+
+static void
+deaths(void)
+{
+    user waiter;
+    int64_t began;
+    pid_t child;
+
+    start(&waiter, "dead");
+    child = fork();
+    if (child == 0) {
+        CHECK(semlock_try_anyway(&waiter.lock, pool) == SEMLOCK_OK);
+        for (;;) {
+            pause();
+        }
+    }
+    while (access(waiter.path, F_OK) != 0) {
+        semlock_yield();
+    }
+    begin(&waiter, 0);
+    CHECK(wait_for(&waiter, LONG) == SEMLOCK_LOOK);
+    judge(&waiter);
+    CHECK(semlock_start_time(child, &began) == 0);
+    CHECK(semlock_waiting_follow(&waiter.waiting, child, began) == SEMLOCK_OK);
+    CHECK(wait_for(&waiter, SHORT) == SEMLOCK_TIME);
+    CHECK(kill(child, SIGKILL) == 0);
+    CHECK(wait_for(&waiter, LONG) == SEMLOCK_LOOK);
+    CHECK(semlock_probe(child, began) == SEMLOCK_ZOMBIE);
+    CHECK(semlock_waiting_follow(&waiter.waiting, child, began) == SEMLOCK_LOOK);
+    CHECK(waitpid(child, NULL, 0) == child);
+    CHECK(semlock_waiting_follow(&waiter.waiting, child, began) == SEMLOCK_LOOK);
+    CHECK(waiter.waiting.process < 0);
+    semlock_waiting_end(&waiter.waiting, pool, NULL);
+    CHECK(unlink(waiter.path) == 0);
+}
+
+static void
+marks(void)
+{
+    char one[400], two[400];
+    int64_t told[4], first, second;
+    int64_t events = semlock_events_open();
+
+    snprintf(one, sizeof one, "%s/one", directory);
+    snprintf(two, sizeof two, "%s/two", directory);
+    CHECK(semlock_events_watch(events, one, -1) == -ENOENT);
+    CHECK(mkfifo(one, 0600) == 0);
+    CHECK(semlock_events_watch(events, one, -1) == -EOPNOTSUPP);
+    CHECK(unlink(one) == 0 && close(open(one, O_CREAT | O_WRONLY, 0600)) == 0);
+    first = semlock_events_watch(events, one, -1);
+    CHECK(first >= 0 && (fcntl((int)first, F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK((fcntl((int)events, F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK(semlock_events_watch(events, one, first) == first);
+    CHECK(semlock_events_read(events, told, 4) == 0);
+    CHECK(rename(one, two) == 0 && close(open(one, O_CREAT | O_WRONLY, 0600)) == 0);
+    second = semlock_events_watch(events, one, first);
+    CHECK(second >= 0 && second != first);
+    CHECK(semlock_events_read(events, told, 4) == 1 && told[0] == first);
+    CHECK(fcntl((int)first, F_GETFD) >= 0); /* it is the wait's until that was told */
+    semlock_mark_over(first);
+    CHECK(fcntl((int)first, F_GETFD) < 0);
+    CHECK(unlink(one) == 0 && unlink(two) == 0);
+    semlock_events_unwatch(events, second);
+    CHECK(semlock_events_read(events, told, 4) == 0);
+    close((int)events);
+}
+
+/* A child has copies of the watched files, and must not keep them. */
+static void
+forks(void)
+{
+    user holder, waiter;
+    int status;
+    pid_t child;
+
+    start(&holder, "forked");
+    start(&waiter, "forked");
+    CHECK(semlock_try_anyway(&holder.lock, pool) == SEMLOCK_OK);
+    begin(&waiter, 1);
+    CHECK(wait_for(&waiter, LONG) == SEMLOCK_LOOK);
+    judge(&waiter);
+    CHECK(wait_for(&waiter, SHORT) == SEMLOCK_TIME);
+    CHECK(waiter.watch.mark >= 0 && waiter.place.ticket.handle >= 0);
+    child = fork();
+    if (child == 0) {
+        int mark = (int)waiter.watch.mark;
+
+        CHECK(fcntl(mark, F_GETFD) >= 0);
+        semlock_waiting_forget(&waiter.waiting);
+        _exit(fcntl(mark, F_GETFD) < 0 && errno == EBADF ? 0 : 1);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(semlock_release(&holder.lock, pool) >= 0);
+    CHECK(wait_for(&waiter, LONG) == SEMLOCK_FREE);
+    semlock_waiting_end(&waiter.waiting, pool, NULL);
+}
+
+enum { CROWD = 4, ROUNDS = 100 };
+
+static int inside;
+static pthread_barrier_t gate;
+
+static void *
+contend(void *argument)
+{
+    const struct timespec hold = {0, 20000};
+    user *u = argument;
+    int outcome;
+
+    start(u, "crowded");
+    pthread_barrier_wait(&gate);
+    for (int round = 0; round < ROUNDS; round++) {
+        outcome = semlock_try(&u->lock, pool);
+        if (outcome != SEMLOCK_OK) {
+            begin(u, 1);
+            while (outcome != SEMLOCK_OK) {
+                outcome = wait_for(u, LONG);
+                CHECK(outcome == SEMLOCK_FREE || outcome == SEMLOCK_LOOK);
+                if (outcome == SEMLOCK_LOOK) {
+                    semlock_view view;
+                    char bytes[500];
+
+                    if (semlock_inspect(u->path, pool, &view, bytes, sizeof bytes) ==
+                        SEMLOCK_OK) {
+                        u->watch.judged_dev = view.dev;
+                        u->watch.judged_ino = view.ino;
+                        u->watch.judged_ctime_ns = view.ctime_ns;
+                    }
+                }
+                outcome = semlock_try_anyway(&u->lock, pool);
+            }
+            semlock_waiting_end(&u->waiting, pool, &u->lock);
+        }
+        CHECK(__atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST) == 1);
+        nanosleep(&hold, NULL);
+        CHECK(__atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST) == 0);
+        CHECK(semlock_release(&u->lock, pool) >= 0);
+    }
+    return NULL;
+}
+
+static void
+crowds(void)
+{
+    static user users[CROWD];
+    pthread_t threads[CROWD];
+
+    CHECK(pthread_barrier_init(&gate, NULL, CROWD) == 0);
+    for (int i = 0; i < CROWD; i++) {
+        CHECK(pthread_create(&threads[i], NULL, contend, &users[i]) == 0);
+    }
+    for (int i = 0; i < CROWD; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    pthread_barrier_destroy(&gate);
+}
+
+int
+main(int count, char **words)
+{
+    int before;
+
+    CHECK(count == 2 && strlen(words[1]) < sizeof directory);
+    strcpy(directory, words[1]);
+    pool = calloc(1, sizeof *pool);
+    pool->seed[0] = 1;
+    pool->keep = SEMLOCK_POOL_SLOTS;
+    /* What is kept on purpose is there from the second time on. */
+    for (int time = 0; time < 2; time++) {
+        before = entries("/proc/self/fd");
+        marks();
+        releases();
+        changes();
+        deaths();
+        forks();
+        semlock_pool_drain(pool, NULL, 0);
+        CHECK(entries(directory) == 0);
+        CHECK(time == 0 || entries("/proc/self/fd") == before);
+    }
+    puts("heard");
+    crowds();
+    semlock_pool_drain(pool, NULL, 0);
+    CHECK(entries(directory) == 0);
+    free(pool);
+    puts("all well");
+    return 0;
+}
