@@ -1,0 +1,615 @@
+"""The model of the queue: who stands where in it, and does everybody get the lock in the end?
+
+Processes come, join the queue of P, watch the ticket before their own, take P when they are
+first, keep or leave their ticket, give up, are stopped for any time and killed, at any step, as
+in ``csrc/posix_queue.c``.  What happens at P itself is one step here: that whoever watches P
+is woken is shown by the model of waiting, and that a dead holder's file and no other is removed by
+the model of the protocol.  Whoever stands behind another looks again by the clock too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import permutations
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeAlias
+
+    Steps: TypeAlias = Iterator[tuple[str, "State"]]
+
+NONE: Final = -1  # nobody, no ticket
+DEAD: Final = -2
+FOREIGNER: Final = -3
+
+EXCLUSION: Final = "exclusion"
+ORDER: Final = "order"
+OWN_TICKETS: Final = "own tickets"
+
+# Where a process stands.
+IDLE: Final = "idle"
+AWAY: Final = "away"
+NO_QUEUE: Final = "saw no queue"
+LOOK_FIRST: Final = "looks at P first"
+CLEAR: Final = "removes a dead holder's file"
+TRY_ANYWAY: Final = "tries out of turn"
+MAKE_QUEUE: Final = "makes the queue"
+MAKE_TICKET: Final = "makes a ticket"
+LOCK_TICKET: Final = "locks its new ticket"
+CHECK_TICKET: Final = "checks its new ticket"
+SURVEY: Final = "looks who is before it"
+PROBE: Final = "asks whether the one before lives"
+PROBED: Final = "has a dead one's lock"
+REMOVE: Final = "removes a dead one's ticket"
+OVERTAKE: Final = "removes the first one's ticket"
+BEHIND: Final = "stands behind another"
+FIRST: Final = "is first"
+WON: Final = "has won"
+SHARE_TICKET: Final = "shares the lock on its ticket"
+HOLDS: Final = "holds"
+LEAVE: Final = "looks at its ticket to leave"
+UNLINK_TICKET: Final = "removes its ticket"
+REMOVE_QUEUE: Final = "removes the queue if it is empty"
+
+# Where it may make a ticket with a number that it has in mind.
+JOINS: Final = frozenset({MAKE_TICKET, LOCK_TICKET, CHECK_TICKET})
+# Where a process has a ticket of which others can know, and no lock.
+STANDS: Final = frozenset({SURVEY, PROBE, PROBED, REMOVE, OVERTAKE, BEHIND, FIRST})
+# Where it wants the lock and has not won it.
+WANTS: Final = STANDS | {
+    NO_QUEUE, LOOK_FIRST, CLEAR, TRY_ANYWAY, MAKE_QUEUE, MAKE_TICKET, LOCK_TICKET, CHECK_TICKET,
+}  # fmt: skip
+
+
+class Ticket(NamedTuple):
+    """A file in the queue.
+
+    ``named``   it still has its name
+    ``owner``   the process that has it open, ``DEAD`` when it has been closed
+    ``lock``    the owner's lock on it: none, one for itself, or one that others may share
+    ``prober``  another process that has a lock on it for a moment
+    """
+
+    number: int
+    owner: int
+    named: bool = True
+    lock: str = ""
+    prober: int = NONE
+
+
+class Process(NamedTuple):
+    """Where a process stands, and what it knows.
+
+    ``ticket``   the number of its ticket's place in the state
+    ``other``    the same of the ticket that it asks
+    ``number``   the highest ticket that it saw when it joined, later the one before its own
+    ``straight``  nobody came between its look at the queue and its ticket
+    ``holds``    it believes to hold the lock
+    ``overtaken``  its ticket was removed because it did not take P
+    ``earlier``  those who may not come after it
+    """
+
+    at: str
+    ticket: int = NONE
+    other: int = NONE
+    number: int = 0
+    straight: bool = True
+    holds: bool = False
+    robbed: bool = False
+    stopped: bool = False
+    overtaken: bool = False
+    earlier: frozenset[int] = frozenset()
+
+
+class State(NamedTuple):
+    """One moment."""
+
+    path: int  # the process that holds P, ``DEAD``, ``FOREIGNER``, or ``NONE`` when P is free
+    queue: bool  # the directory is there
+    tickets: tuple[Ticket, ...]
+    processes: tuple[Process, ...]
+    broken: str = ""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What there is in a model: who takes part, and which mechanisms work."""
+
+    processes: int = 2
+    kills: bool = True
+    dead: int = 1  # so many dead ones' tickets at once
+    stops: bool = True
+    leaves: bool = True  # waiters give up
+    robs: bool = False  # somebody removes P while its holder lives
+    held_at_first: bool = False  # by a foreigner, who lets go at any time
+    once: bool = False  # nobody comes again who has left, let go or been killed
+    barges: bool = False  # newcomers try although there is a queue, if they like
+    order_from: str = "coming"  # or "publishing": whom a process may not come before
+    watched: frozenset[str] = frozenset({EXCLUSION, ORDER, OWN_TICKETS})
+    spares_window: bool = True  # nothing comes between looking at a ticket and removing it
+
+    # The mechanisms, each of which can be taken out.
+    removes_dead: bool = True
+    overtakes: bool = True
+    surveys_on_wake: bool = True  # else whoever sees the one before it gone is first
+    rejoins: bool = True
+    checks_ticket: bool = True  # that the new ticket is still there when it is locked
+    looks_by_clock: bool = True  # at P, for a dead holder whom the first one doesn't see
+    tries_in_turn: bool = True  # also after it has removed a dead holder's file
+
+
+class Queue:
+    """The model, for the search."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.programs = {
+            IDLE: self._idle,
+            NO_QUEUE: self._no_queue,
+            LOOK_FIRST: self._look_first,
+            CLEAR: self._clear,
+            TRY_ANYWAY: self._try_anyway,
+            MAKE_QUEUE: self._make_queue,
+            MAKE_TICKET: self._make_ticket,
+            LOCK_TICKET: self._lock_ticket,
+            CHECK_TICKET: self._check_ticket,
+            SURVEY: self._survey,
+            PROBE: self._probe,
+            PROBED: self._probed,
+            REMOVE: self._remove,
+            OVERTAKE: self._overtake,
+            BEHIND: self._behind,
+            FIRST: self._first,
+            WON: self._won,
+            SHARE_TICKET: self._share_ticket,
+            HOLDS: self._holds,
+            LEAVE: self._leave,
+            UNLINK_TICKET: self._unlink_ticket,
+            REMOVE_QUEUE: self._remove_queue,
+        }
+
+    def initial(self) -> State:
+        """Begin without a queue, everybody idle, and P free or a foreigner's."""
+        path = FOREIGNER if self.config.held_at_first else NONE
+        return State(path, False, (), (Process(IDLE),) * self.config.processes)
+
+    def successors(self, state: State) -> Steps:
+        """List every step of every program, stops and deaths."""
+        if state.broken:
+            return
+        for index, me in enumerate(state.processes):
+            if me.at == AWAY:
+                continue
+            if not me.stopped:
+                for what, after in self.programs[me.at](state, index, me):
+                    yield f"{index}: {what}", after
+            if me.at == IDLE:
+                continue
+            if self.config.kills and (
+                me.ticket == NONE
+                or sum(t.named and t.owner == DEAD for t in state.tickets) < self.config.dead
+            ):
+                yield f"{index} is killed", self._killed(state, index, me)
+            if me.stopped:
+                yield f"{index} goes on", _with(state, index, me._replace(stopped=False))
+            elif self.config.stops:
+                after = _with(state, index, me._replace(stopped=True))
+                yield f"{index} is stopped", _not_before_others(after, index)
+        if state.path == FOREIGNER:
+            yield "the foreigner lets go of P", state._replace(path=NONE)
+        if self.config.robs and state.path >= 0 and state.processes[state.path].at == HOLDS:
+            holder = state.processes[state.path]
+            after = _with(state, state.path, holder._replace(robbed=True))
+            yield f"P is taken from {state.path}", after._replace(path=NONE)
+
+    def violation(self, state: State) -> str | None:
+        """Name the property that the last step broke."""
+        if state.broken:
+            return state.broken if state.broken in self.config.watched else None
+        if sum(p.holds and not p.robbed for p in state.processes) > 1:
+            return EXCLUSION
+        return None
+
+    def canonical(self, state: State) -> State:
+        """Fold the names of processes, but of the first, and tickets nobody knows."""
+        best = None
+        for order in permutations(range(1, len(state.processes))):
+            folded = _renamed(state, (0, *order))
+            if best is None or folded < best[0]:
+                best = (folded, folded)
+        assert best is not None
+        return best[1]
+
+    def _at_once(self, what: str, s: State, index: int) -> Steps:
+        """Do the step after a look in the same moment, if the window between is spared."""
+        if not self.config.spares_window:
+            yield what, s
+            return
+        me = s.processes[index]
+        for then, after in self.programs[me.at](s, index, me):
+            yield f"{what}; {then}", after
+
+    @property
+    def _rest(self) -> str:
+        return AWAY if self.config.once else IDLE
+
+    def _killed(self, s: State, index: int, me: Process) -> State:
+        after = _not_before_others(_with(s, index, Process(self._rest)), index)
+        if me.ticket != NONE:
+            ticket = after.tickets[me.ticket]._replace(owner=DEAD, lock="")
+            after = _with_ticket(after, me.ticket, ticket)
+        if me.other != NONE and after.tickets[me.other].prober == index:
+            ticket = after.tickets[me.other]._replace(prober=NONE)
+            after = _with_ticket(after, me.other, ticket)
+        return after._replace(path=DEAD) if s.path == index else after
+
+    # ------------------------------------------------------------------ coming
+
+    def _idle(self, s: State, index: int, me: Process) -> Steps:
+        now = me._replace(earlier=_standing(s, index))
+        if self.config.order_from != "coming":
+            now = me
+        if s.queue or s.path != NONE:
+            yield (
+                "come, and see a queue or P held",
+                _with(s, index, now._replace(at=LOOK_FIRST)),
+            )
+        if not s.queue or self.config.barges:
+            yield "come, and try", _with(s, index, now._replace(at=NO_QUEUE))
+
+    def _no_queue(self, s: State, index: int, me: Process) -> Steps:
+        if s.path == NONE:
+            yield "link P", self._wins(s, index, me, HOLDS)
+        else:
+            yield "find P held", _with(s, index, me._replace(at=LOOK_FIRST))
+
+    def _look_first(self, s: State, index: int, me: Process) -> Steps:
+        # Nothing that others do between a look at P and one at the queue makes a difference.
+        if s.path == DEAD:
+            yield "find P held by a dead one", _with(s, index, me._replace(at=CLEAR))
+        else:
+            yield from self._join(s, index, me)
+
+    def _clear(self, s: State, index: int, me: Process) -> Steps:
+        after = s._replace(path=NONE) if s.path == DEAD else s
+        then = TRY_ANYWAY
+        if self.config.tries_in_turn:
+            then = LOOK_FIRST if me.ticket == NONE else SURVEY
+        yield "remove a dead holder's file", _with(after, index, me._replace(at=then))
+
+    def _try_anyway(self, s: State, index: int, me: Process) -> Steps:
+        if s.path == NONE:
+            yield "link P out of turn", self._wins(s, index, me, WON)
+        else:
+            then = LOOK_FIRST if me.ticket == NONE else SURVEY
+            yield "find P held", _with(s, index, me._replace(at=then))
+
+    def _wins(self, s: State, index: int, me: Process, then: str) -> State:
+        unfair = me.earlier and not self.config.barges
+        if me.ticket == NONE:
+            then = HOLDS
+        now = Process(then, ticket=me.ticket, holds=True)
+        after = _not_before_others(_with(s, index, now)._replace(path=index), index)
+        return _broken(after, ORDER) if unfair else after
+
+    # ------------------------------------------------------------------ joining
+
+    def _join(self, s: State, index: int, me: Process) -> Steps:
+        if not s.queue:
+            yield "see no queue", _with(s, index, me._replace(at=MAKE_QUEUE))
+        else:
+            last = max((t.number for t in s.tickets if t.named), default=0)
+            now = me._replace(at=MAKE_TICKET, number=last, straight=True)
+            yield f"see {last} as the last ticket", _with(s, index, now)
+
+    def _make_queue(self, s: State, index: int, me: Process) -> Steps:
+        now = me._replace(at=MAKE_TICKET, number=0, straight=True)
+        yield "make the queue", _with(s, index, now)._replace(queue=True)
+
+    def _make_ticket(self, s: State, index: int, me: Process) -> Steps:
+        number = me.number + 1
+        if not s.queue:
+            yield "find the queue gone", _with(s, index, me._replace(at=LOOK_FIRST, number=0))
+        elif _named(s, number) != NONE:
+            now = me._replace(number=number, straight=False)
+            yield f"find ticket {number} taken", _with(s, index, now)
+        else:
+            ticket = len(s.tickets)
+            now = me._replace(at=LOCK_TICKET, ticket=ticket)
+            if self.config.order_from == "publishing":
+                now = now._replace(earlier=_standing(s, index))
+            after = s._replace(tickets=(*s.tickets, Ticket(number, index)))
+            yield f"make ticket {number}", _with(after, index, now)
+
+    def _lock_ticket(self, s: State, index: int, me: Process) -> Steps:
+        ticket = s.tickets[me.ticket]
+        if ticket.prober != NONE:
+            after = _with_ticket(s, me.ticket, ticket._replace(owner=DEAD))
+            now = me._replace(
+                at=MAKE_TICKET,
+                ticket=NONE,
+                number=ticket.number,
+                straight=False,
+                overtaken=False,
+            )
+            yield "find it locked: try the next number", _with(after, index, now)
+        else:
+            after = _with_ticket(s, me.ticket, ticket._replace(lock="own"))
+            yield "lock it", _with(after, index, me._replace(at=CHECK_TICKET))
+
+    def _check_ticket(self, s: State, index: int, me: Process) -> Steps:
+        ticket = s.tickets[me.ticket]
+        if not ticket.named and self.config.checks_ticket:
+            after = _with_ticket(s, me.ticket, ticket._replace(owner=DEAD, lock=""))
+            now = me._replace(
+                at=MAKE_TICKET,
+                ticket=NONE,
+                number=ticket.number,
+                straight=False,
+                overtaken=False,
+            )
+            yield "find it removed: try the next number", _with(after, index, now)
+            return
+        if not me.straight:
+            now = me._replace(at=SURVEY, number=0, straight=True)
+        else:
+            now = me._replace(at=FIRST if me.number == 0 else PROBE)
+        yield "find it in place", _with(s, index, now)
+
+    # ------------------------------------------------------------------ standing
+
+    def _survey(self, s: State, index: int, me: Process) -> Steps:
+        mine = s.tickets[me.ticket]
+        if not mine.named and self.config.checks_ticket:
+            if self.config.rejoins:
+                after = _with_ticket(s, me.ticket, mine._replace(owner=DEAD, lock=""))
+                now = me._replace(at=LOOK_FIRST, ticket=NONE, overtaken=False)
+                yield "find its ticket removed", _with(after, index, now)
+            return
+        before = max(
+            (t.number for t in s.tickets if t.named and t.number < mine.number), default=0
+        )
+        now = me._replace(at=PROBE if before else FIRST, number=before)
+        yield f"see {before or 'nobody'} before it", _with(s, index, now)
+
+    def _probe(self, s: State, index: int, me: Process) -> Steps:
+        place = _named(s, me.number)
+        if place == NONE:
+            yield "find the one before gone", _with(s, index, me._replace(at=SURVEY, number=0))
+            return
+        ticket = s.tickets[place]
+        if ticket.lock == "" and ticket.prober == NONE and self.config.removes_dead:
+            after = _with_ticket(s, place, ticket._replace(prober=index))
+            now = me._replace(at=PROBED, other=place, number=0)
+            yield f"lock ticket {ticket.number}, a dead one's", _with(after, index, now)
+            return
+        number = 0 if self.config.surveys_on_wake else me.number
+        now = me._replace(at=BEHIND, number=number)
+        yield "the one before lives", _with(s, index, now)
+        first = min((t for t in s.tickets if t.named), key=lambda t: t.number)
+        if s.path == NONE and self.config.overtakes and first.owner != index:
+            had_lock = first.lock != "own" and first.prober == NONE
+            gone = first.owner == DEAD or s.processes[first.owner].stopped
+            if had_lock or gone:
+                other = _named(s, first.number)
+                now = me._replace(at=OVERTAKE, number=first.number, other=other)
+                yield from self._at_once(
+                    f"see P free and ticket {first.number} not using it",
+                    _with(s, index, now),
+                    index,
+                )
+
+    def _probed(self, s: State, index: int, me: Process) -> Steps:
+        ticket = s.tickets[me.other]
+        if ticket.named:
+            after = _with(s, index, me._replace(at=REMOVE))
+            yield from self._at_once("find it in place", after, index)
+        else:
+            yield "find it gone", self._probe_ends(s, index, me)
+
+    def _remove(self, s: State, index: int, me: Process) -> Steps:
+        after = _removed(s, s.tickets[me.other].number, me.other)
+        yield "remove it", self._probe_ends(after, index, me)
+
+    def _probe_ends(self, s: State, index: int, me: Process) -> State:
+        after = _with_ticket(s, me.other, s.tickets[me.other]._replace(prober=NONE))
+        return _with(after, index, me._replace(at=SURVEY, other=NONE, number=0))
+
+    def _overtake(self, s: State, index: int, me: Process) -> Steps:
+        after = _removed(s, me.number, me.other)
+        loser = s.tickets[me.other].owner
+        if loser >= 0:
+            after = _with(after, loser, after.processes[loser]._replace(overtaken=True))
+            after = _not_before_others(after, loser)
+        yield (
+            f"remove ticket {me.number}",
+            _with(
+                after, index, after.processes[index]._replace(at=SURVEY, other=NONE, number=0)
+            ),
+        )
+
+    def _behind(self, s: State, index: int, me: Process) -> Steps:
+        if self.config.surveys_on_wake:
+            yield "look again", _with(s, index, me._replace(at=SURVEY))
+        elif _named(s, me.number) == NONE:
+            yield "hear that the one before is gone", _with(s, index, me._replace(at=FIRST))
+        else:
+            yield "look at the one before again", _with(s, index, me._replace(at=PROBE))
+        if self.config.looks_by_clock and s.path == DEAD:
+            yield "look at P by the clock", _with(s, index, me._replace(at=CLEAR))
+        yield from self._gives_up(s, index, me)
+
+    def _first(self, s: State, index: int, me: Process) -> Steps:
+        if s.path == NONE:
+            yield "link P", self._wins(s, index, me, WON)
+        elif s.path == DEAD:
+            yield "remove a dead holder's file", s._replace(path=NONE)
+        yield "look at the queue again", _with(s, index, me._replace(at=SURVEY))
+        yield from self._gives_up(s, index, me)
+
+    def _gives_up(self, s: State, index: int, me: Process) -> Steps:
+        if self.config.leaves:
+            now = Process(LEAVE, ticket=me.ticket)
+            yield "give up", _not_before_others(_with(s, index, now), index)
+
+    # ------------------------------------------------------------------ holding and leaving
+
+    def _won(self, s: State, index: int, me: Process) -> Steps:
+        # The kernel drops the one lock before it gives the other.
+        ticket = s.tickets[me.ticket]
+        after = _with_ticket(s, me.ticket, ticket._replace(lock=""))
+        yield "keep its ticket", _with(after, index, me._replace(at=SHARE_TICKET))
+        yield "leave its ticket", _with(s, index, me._replace(at=LEAVE))
+
+    def _share_ticket(self, s: State, index: int, me: Process) -> Steps:
+        ticket = s.tickets[me.ticket]
+        if ticket.prober != NONE:
+            yield "lose its ticket's lock", _with(s, index, me._replace(at=LEAVE))
+        else:
+            after = _with_ticket(s, me.ticket, ticket._replace(lock="shared"))
+            yield "share its ticket's lock", _with(after, index, me._replace(at=HOLDS))
+
+    def _holds(self, s: State, index: int, me: Process) -> Steps:
+        after = s if me.robbed else s._replace(path=NONE)
+        then = self._rest if me.ticket == NONE else LEAVE
+        yield "let go of P", _with(after, index, Process(then, ticket=me.ticket))
+
+    def _leave(self, s: State, index: int, me: Process) -> Steps:
+        if s.tickets[me.ticket].named:
+            after = _with(s, index, me._replace(at=UNLINK_TICKET))
+            yield from self._at_once("find its ticket in place", after, index)
+        else:
+            yield "find its ticket gone", _with(s, index, me._replace(at=REMOVE_QUEUE))
+
+    def _unlink_ticket(self, s: State, index: int, me: Process) -> Steps:
+        after = _removed(s, s.tickets[me.ticket].number, me.ticket)
+        yield "remove its ticket", _with(after, index, me._replace(at=REMOVE_QUEUE))
+
+    def _remove_queue(self, s: State, index: int, me: Process) -> Steps:
+        empty = not any(t.named for t in s.tickets)
+        ticket = s.tickets[me.ticket]._replace(owner=DEAD, lock="")
+        after = _with_ticket(s, me.ticket, ticket)._replace(queue=s.queue and not empty)
+        now = me._replace(at=HOLDS if me.holds else self._rest, ticket=NONE)
+        yield "remove the queue if it is empty", _with(after, index, now)
+
+
+def waits_in_vain(state: State) -> bool:
+    """Tell whether the first process may ask for the lock: it runs, and so does who holds it."""
+    me = state.processes[0]
+    if me.stopped or me.at not in WANTS:
+        return False
+    return state.path < 0 or not state.processes[state.path].stopped
+
+
+def is_help(label: str) -> bool:
+    """Tell whether a step may be hoped for by somebody who waits.
+
+    Not that others are killed, stopped or woken, nor that they give up or come.
+    """
+    ends = ("is killed", "is stopped", "goes on", "give up")
+    return not (label.endswith(ends) or ": come" in label or label.startswith("P is taken"))
+
+
+def first_process_holds(state: State) -> bool:
+    """Tell whether the first process has the lock."""
+    return state.processes[0].holds
+
+
+# ---------------------------------------------------------------------- states
+
+
+def _with(s: State, index: int, process: Process) -> State:
+    return s._replace(processes=(*s.processes[:index], process, *s.processes[index + 1 :]))
+
+
+def _with_ticket(s: State, place: int, ticket: Ticket) -> State:
+    return s._replace(tickets=(*s.tickets[:place], ticket, *s.tickets[place + 1 :]))
+
+
+def _named(s: State, number: int) -> int:
+    return next((i for i, t in enumerate(s.tickets) if t.named and t.number == number), NONE)
+
+
+def _removed(s: State, number: int, expected: int) -> State:
+    """Unlink a ticket by its name, whichever file that leads to now."""
+    place = _named(s, number)
+    if place == NONE:
+        return s
+    ticket = s.tickets[place]
+    after = _with_ticket(s, place, ticket._replace(named=False))
+    if place != expected and ticket.owner >= 0 and ticket.lock == "own":
+        return _broken(after, OWN_TICKETS)
+    return after
+
+
+def _broken(s: State, prop: str) -> State:
+    return s._replace(broken=prop)
+
+
+def _standing(s: State, index: int) -> frozenset[int]:
+    return frozenset(
+        i
+        for i, p in enumerate(s.processes)
+        if i != index and p.at in STANDS and not p.stopped and not p.overtaken
+    )
+
+
+def _not_before_others(s: State, index: int) -> State:
+    """Let everybody come before a process that has won, left, died, or lost its claim."""
+    if not any(index in p.earlier for p in s.processes):
+        return s
+    gone = {index}
+    processes = tuple(p._replace(earlier=p.earlier - gone) for p in s.processes)
+    return s._replace(processes=processes)
+
+
+def _renamed(s: State, order: tuple[int, ...]) -> State:
+    """Put the processes in an order, sort the tickets, and close the gaps in their numbers."""
+    place = {old: new for new, old in enumerate(order)}
+    known = {p.ticket for p in s.processes} | {p.other for p in s.processes}
+    kept = [i for i, t in enumerate(s.tickets) if t.named or i in known]
+    tickets = [
+        s.tickets[i]._replace(
+            owner=place.get(s.tickets[i].owner, s.tickets[i].owner),
+            prober=place.get(s.tickets[i].prober, s.tickets[i].prober),
+        )
+        for i in kept
+    ]
+    # A ticket that has lost its name has a number only for those who may still use it.
+    used = {p.ticket for p in s.processes if p.at in JOINS or p.at == UNLINK_TICKET}
+    tickets = [
+        t if t.named or i in used else t._replace(number=0)
+        for i, t in zip(kept, tickets, strict=True)
+    ]
+    mentioned = {t.number for t in tickets} | {p.number for p in s.processes} | {0}
+    numbers, now, before = {}, 0, 0
+    empty = not any(t.named for t in tickets)  # so that whoever comes begins with 1
+    joining = [p.number for p in s.processes if p.at in JOINS or empty]
+    for number in sorted(mentioned):
+        # In a gap, only those can make tickets who have a number below it in mind, one each.
+        now += min(number - before, 1 + sum(low <= before for low in joining))
+        numbers[number] = now
+        before = number
+    ranked = sorted(range(len(kept)), key=lambda i: (tickets[i], i))
+    index = {kept[i]: new for new, i in enumerate(ranked)}
+    index[NONE] = NONE
+    processes = []
+    for old in order:
+        p = s.processes[old]
+        earlier = p.earlier
+        processes.append(
+            p._replace(
+                ticket=index[p.ticket],
+                other=index[p.other],
+                number=numbers[p.number],
+                earlier=frozenset(place[i] for i in earlier) if earlier else earlier,
+            )
+        )
+    return State(
+        place.get(s.path, s.path),
+        s.queue,
+        tuple(tickets[i]._replace(number=numbers[tickets[i].number]) for i in ranked),
+        tuple(processes),
+        s.broken,
+    )
