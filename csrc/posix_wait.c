@@ -465,7 +465,7 @@ semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until
             return outcome;
         }
         now = semlock_now_ns();
-        if (now >= until) {
+        if (now >= until && (waiting->recheck == 0 || waiting->recheck_at > now)) {
             return SEMLOCK_TIME; /* however much there is to hear */
         }
         if (waiting->place != NULL && waiting->place->before != 0) {

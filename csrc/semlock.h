@@ -234,6 +234,11 @@ void semlock_ticket_leave(semlock_lock *lock);
 void semlock_waiting_unwatch(semlock_waiting *waiting, int64_t *mark);
 void semlock_place_forget(semlock_place *place);
 
+/* One for each system: what the kernel offers and what it calls it. */
+int64_t semlock_wall_seconds(void);
+void semlock_yield(void);
+
+#if !defined(_WIN32)
 /* The names in a directory, one after another. */
 typedef struct {
     int fd;
@@ -263,11 +268,6 @@ int semlock_system_exists(const char *path);
 int semlock_system_hears(const char *directory);
 int semlock_is_scarce(int fd);
 
-/* One for each system: what the kernel offers and what it calls it. */
-int64_t semlock_wall_seconds(void);
-void semlock_yield(void);
-
-#if !defined(_WIN32)
 /* The system seam of the POSIX sources: linux_system.c, darwin_system.c, bsd_system.c. */
 int semlock_system_unnamed(const char *directory, int32_t mode);
 int semlock_system_link_unnamed(int fd, const char *path, semlock_pool *pool);

@@ -75,14 +75,12 @@ open_process(int64_t pid, DWORD rights, HANDLE *process)
     return 0;
 }
 
-/* A handle that can be waited for, or an error. */
 int64_t
-semlock_process_open(int64_t events, int64_t pid)
+semlock_process_open(int64_t pid)
 {
     HANDLE process;
     int error = open_process(pid, SYNCHRONIZE | PROCESS_QUERY_LIMITED_INFORMATION, &process);
 
-    (void)events;
     return error == 0 ? (int64_t)(intptr_t)process : -1;
 }
 

@@ -79,6 +79,9 @@ int semlock_read_all(HANDLE handle, char *bytes, int32_t capacity);
 int semlock_rename(HANDLE handle, const WCHAR *from, const WCHAR *to);
 int semlock_delete(HANDLE handle, const WCHAR *path, const WCHAR *aside);
 
+/* windows_process.c: a handle of a process that can be waited for, or -1. */
+int64_t semlock_process_open(int64_t pid);
+
 /* windows_wait.c: a watch on a directory, -1 for none. */
 void semlock_watch_directory(int64_t *mark, const WCHAR *directory);
 void semlock_unwatch(int64_t *mark);

@@ -417,7 +417,7 @@ semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
     if (waiting->process != -1) {
         CloseHandle(handle_of(waiting->process));
     }
-    waiting->process = semlock_process_open(-1, pid);
+    waiting->process = semlock_process_open(pid);
     fate = semlock_probe(pid, start);
     if (fate == SEMLOCK_GONE || fate == SEMLOCK_RECYCLED || fate == SEMLOCK_ZOMBIE) {
         /* It ended before it could be followed: what was judged is so no more. */
