@@ -1,8 +1,6 @@
 """``python -m semlock`` is the command ``semlock``."""
 
-import sys
-
-from semlock.cli import main
+from semlock.cli import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

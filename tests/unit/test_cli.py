@@ -1,20 +1,19 @@
 """The command, run as a command."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import semlock
-
-
-def command(*words, **options):
-    options = {"capture_output": True, "text": True, "check": False, "timeout": 60} | options
-    return subprocess.run([sys.executable, "-m", "semlock", *words], **options)
+from clilib import checked, checked_lines, command, start
+from support import wait_until
 
 
 def test_run_holds_the_lock_while_the_command_runs(path):
@@ -137,9 +136,13 @@ def test_release_leaves_a_lock_of_others_alone_unless_forced(path):
 
 def test_status_of_a_free_lock(path):
     result = command("status", path)
-    assert (result.returncode, result.stdout) == (0, "locked: false\n")
+    assert (result.returncode, result.stdout) == (
+        0,
+        f"locked: false\npath: {path}\nstate: free\n",
+    )
     result = command("status", "--json", path)
-    assert (result.returncode, json.loads(result.stdout)) == (0, {"locked": False})
+    assert result.returncode == 0
+    assert checked(result.stdout, "free") == {"locked": False, "path": path, "state": "free"}
 
 
 def test_status_prints_the_lines_of_sema_first(path):
@@ -166,16 +169,207 @@ def test_status_of_what_is_no_record(path):
     assert (fields["pid"], fields["state"]) == (None, "unreadable")
 
 
-def test_clean_says_what_it_removed_and_why(path, tmp_path):
+def leave_a_dead_lock(path):
     script = "import semlock,os,sys\nl=semlock.Lock(sys.argv[1])\nl.acquire()\nos._exit(0)"
-    subprocess.run(
-        [sys.executable, "-c", script, path],
-        check=True,
-    )
-    result = command("clean", str(tmp_path))
-    assert result.returncode == 0
+    subprocess.run([sys.executable, "-c", script, path], check=True)
+
+
+def test_clean_says_what_it_would_remove_and_why_and_removes_it_when_told(path, tmp_path):
+    leave_a_dead_lock(path)
+    for options in ([], ["-n"], ["-n", "-y"]):
+        result = command("clean", *options, str(tmp_path), stdin=subprocess.DEVNULL)
+        assert result.returncode == 0
+        assert result.stdout.startswith(f"would remove {path}: the kernel has dropped")
+        assert ("semlock clean -y" in result.stderr) == (options == [])
+        assert os.path.exists(path)
+    result = command("clean", "--yes", str(tmp_path))
     assert result.stdout.startswith(f"removed {path}: the kernel has dropped")
-    assert command("clean", str(tmp_path)).stdout == ""
+    assert not os.path.exists(path)
+    assert command("clean", "-y", str(tmp_path)).stdout == ""
+
+
+def test_clean_of_one_lock_leaves_the_others_alone(path, tmp_path):
+    other = str(tmp_path / "other.lock")
+    leave_a_dead_lock(path)
+    leave_a_dead_lock(other)
+    assert command("clean", "-y", path).stdout.count("removed") == 1
+    assert (os.path.exists(path), os.path.exists(other)) == (False, True)
+
+
+def test_clean_removes_the_places_of_dead_waiters_and_no_others(path, tmp_path):
+    waiting = ("run", path, "--", "true")
+    with semlock.Lock(path):
+        with (
+            start(*waiting, stderr=subprocess.PIPE) as alive,
+            contextlib.ExitStack() as later,
+        ):
+
+            def places():
+                return [
+                    name
+                    for queue in tmp_path.glob(".semlock-*.queue")
+                    for name in os.listdir(queue)
+                ]
+
+            wait_until(lambda: len(places()) == 1, "the first has a place")
+            # Behind the one that lives: those behind a dead one would see to it themselves.
+            dead = later.enter_context(start(*waiting, stderr=subprocess.PIPE))
+            wait_until(lambda: len(places()) == 2, "both have a place")
+            [queue] = tmp_path.glob(".semlock-*.queue")
+            dead.kill()
+            dead.wait()
+            told = command("clean", str(tmp_path), stdin=subprocess.DEVNULL).stdout
+            assert told.count("would remove") == 1
+            assert "the process that waited" in told
+            done = command("clean", "-jy", path).stdout
+            [fields] = checked_lines(done, "cleaned")
+            assert os.path.dirname(fields["path"]) == str(queue)
+            assert len(os.listdir(queue)) == 1
+            alive.terminate()
+            alive.wait()
+    assert os.listdir(tmp_path) == []
+
+
+def test_clean_goes_by_age_only_where_the_lock_system_does(path):
+    Path(path).write_text("pid=1\ntimestamp=5\n")
+    assert command("clean", "-y", path).stdout == ""
+    assert command("clean", "-y", "--dialect", "sema", path).stdout.startswith("removed")
+
+
+def test_break_shows_the_evidence_and_does_nothing_without_a_yes(path):
+    with semlock.Lock(path, tag="dear to me") as lock:
+        result = command("break", path, stdin=subprocess.DEVNULL)
+        assert result.returncode == 1
+        assert "tag: dear to me\n" in result.stderr
+        assert "evidence: its holder keeps" in result.stderr
+        assert "semlock break -y" in result.stderr
+        lock.check()
+        result = command("break", "-y", path)
+        assert result.returncode == 0
+        assert "dear to me" in result.stdout
+        with pytest.raises(semlock.LockLostError):
+            lock.release()
+        lock.acquire()
+    assert command("break", "-y", path).returncode == 0
+
+
+def test_acquire_waits_and_takes_the_lock_for_its_caller(path):
+    lock = semlock.Lock(path)
+    lock.acquire()
+    with start("acquire", path, "-m", "mine", stderr=subprocess.PIPE) as process:
+        assert "waiting for" in process.stderr.readline()
+        lock.release()
+        assert process.wait(30) == 0
+    found = semlock.status(path)
+    assert (found.info.pid, found.info.tag) == (os.getpid(), "mine")
+    late = command("acquire", "-t", "0.05", path)
+    assert late.returncode == 1
+    assert "semlock status" in late.stderr
+    assert command("release", path).returncode == 0
+
+
+def test_a_lock_is_not_taken_for_a_process_that_is_not_there(path):
+    with subprocess.Popen(["true"]) as process:
+        pass
+    result = command("try", "--owner-pid", str(process.pid), path)
+    assert result.returncode == 3
+    assert "there is no process" in result.stderr
+    assert not os.path.exists(path)
+
+
+@pytest.mark.parametrize("dialect", ["semlock", "sema", "semats", "feature", "task"])
+def test_refresh_writes_the_present_time_and_keeps_the_lock(dialect, tmp_path):
+    place = tmp_path / "specs" / "f"
+    place.mkdir(parents=True)
+    path = place / ".lock"
+    assert command("try", "--dialect", dialect, str(path)).returncode == 0
+    before = checked(command("status", "-j", str(path)).stdout, "held")
+    assert before["pid"] == os.getpid()
+    inode, length = path.stat().st_ino, path.stat().st_size
+    wait_until(lambda: time.time() > int(before["timestamp"]) + 1, "another second")
+    result = command("refresh", "-j", str(path))
+    assert result.returncode == 0, result.stderr
+    stamp = checked(result.stdout, "refreshed")["timestamp"]
+    assert stamp > before["timestamp"]
+    after = checked(command("status", "-j", str(path)).stdout, "held")
+    assert (after["timestamp"], after.get("token")) == (stamp, before.get("token"))
+    assert (path.stat().st_ino, path.stat().st_size) == (inode, length)
+    assert command("release", str(path)).returncode == 0
+
+
+def test_refresh_says_when_the_lock_is_not_the_callers(path):
+    assert command("refresh", path).returncode == 1
+    Path(path).write_text("pid=1\ntimestamp=5\n")
+    result = command("refresh", path)
+    assert result.returncode == 1
+    assert "--owner-pid" in result.stderr
+    assert Path(path).read_text() == "pid=1\ntimestamp=5\n"
+
+
+def test_wait_ends_when_the_lock_is_free_and_takes_nothing(path):
+    lock = semlock.Lock(path)
+    lock.acquire()
+    assert command("wait", "-n", path).returncode == 1
+    with start("wait", path, stderr=subprocess.PIPE) as process:
+        assert "waiting for" in process.stderr.readline()
+        assert process.poll() is None
+        lock.release()
+        assert process.wait(30) == 0
+    assert not os.path.exists(path)
+
+
+def test_wait_hears_of_the_death_of_a_shell_that_took_a_lock(path):
+    with subprocess.Popen(["sleep", "60"]) as holder:
+        assert command("try", "--owner-pid", str(holder.pid), path).returncode == 0
+        with start("wait", path, stderr=subprocess.PIPE) as process:
+            assert "waiting for" in process.stderr.readline()
+            holder.kill()
+            holder.wait()
+            assert process.wait(30) == 0
+
+
+def test_list_shows_locks_and_nothing_else(path, tmp_path):
+    (tmp_path / "package.json").write_text('{"name": "no lock"}')
+    (tmp_path / "notes.txt").write_text("a = b")
+    (tmp_path / "empty.lock").write_text("")
+    (tmp_path / "plain").write_text("pid=7\ntimestamp=5\ntag=foreign\n")
+    (tmp_path / "sub.lock").mkdir()
+    with semlock.Lock(path, tag="mine"):
+        text = command("list", str(tmp_path)).stdout
+        lines = command("list", "-j", str(tmp_path)).stdout
+    names = [os.path.basename(fields["path"]) for fields in checked_lines(lines, "held")]
+    assert names == ["empty.lock", "plain", "the.lock"]
+    assert [line.split()[:2] for line in text.splitlines()] == [
+        ["unreadable", "empty.lock"], ["held", "plain"], ["held", "the.lock"],
+    ]  # fmt: skip
+    everything = command("list", "-aj", str(tmp_path)).stdout
+    assert len(everything.splitlines()) == 4
+
+
+def test_migrate_gives_an_old_task_lock_the_enhanced_form(path):
+    Path(path).write_text('{\n  "owner": "x",\n  "since": 1700000000000,\n  "ttl": 60\n}')
+    fields = checked(command("migrate", "-j", path).stdout, "migrated")
+    assert (fields["migrated"], fields["outcome"]) == (True, "migrated")
+    assert json.loads(Path(path).read_text())["metadata"]["migrated"] is True
+    assert command("migrate", path).returncode == 0
+    Path(path).write_text("nonsense")
+    assert command("migrate", path).returncode == 3
+
+
+def test_doctor_tries_everything_in_the_directory_and_leaves_nothing_there(tmp_path):
+    result = command("doctor", str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert "what is guaranteed here" in result.stdout
+    lines = command("doctor", "-j", str(tmp_path)).stdout.splitlines()
+    checks = [checked(line, "check") for line in lines if '"check"' in line]
+    promises = [checked(line, "guarantee") for line in lines if '"guarantee"' in line]
+    assert len(checks) + len(promises) == len(lines)
+    assert {check["check"] for check in checks} >= {"filesystem", "link", "witness", "death"}
+    assert [promise["guarantee"] for promise in promises] == [
+        "exclusion", "death", "waiting", "order", "durability",
+    ]  # fmt: skip
+    assert os.listdir(tmp_path) == []
+    assert command("doctor", str(tmp_path / "missing")).returncode == 3
 
 
 @pytest.mark.parametrize(
@@ -184,7 +378,11 @@ def test_clean_says_what_it_removed_and_why(path, tmp_path):
         [], ["fly"], ["run"], ["run", "x"], ["run", "x", "--"],
         ["status"], ["status", "a", "--", "b"],
         ["run", "-t", "x", "l", "--", "true"], ["run", "-t", "-1", "l", "--", "true"],
-        ["try", "l", "--owner-pid", "0"],
+        ["try", "l", "--owner-pid", "0"], ["try", "a", "b"], ["status", "--fly", "l"],
+        ["run", "--slots", "0", "l", "--", "true"], ["run", "-s", "a", "b", "--", "true"],
+        ["run", "--shared", "--slots", "2", "l", "--", "true"], ["run", "a", "a", "--", "true"],
+        ["run", "--timeout"], ["run", "--fair=yes", "l", "true"], ["run", "-tfoo", "l", "true"],
+        ["status", "--dialect", "klingon", "l"], ["completion", "tcsh"], ["help", "fly"],
     ],
     ids=" ".join,
 )  # fmt: skip

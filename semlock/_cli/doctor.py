@@ -1,0 +1,328 @@
+"""``doctor``: what locks need, tried in a directory, and what is guaranteed there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+import time
+from contextlib import suppress
+
+from semlock import _native
+from semlock._cli.output import print_json, print_line
+from semlock._cli.table import BAD, OK, Options
+from semlock._identity import this_process
+from semlock._lock import Lock
+
+if sys.platform != "win32":
+    import fcntl
+    import resource
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# How well something works: as it should, less well than it could, or not at all.
+FINE = "ok"
+LIMITED = "limited"
+BROKEN = "no"
+
+_PATIENCE = 1_000_000_000
+_SKEW = 2.0
+_FEW_FILES = 256
+_FEW_INSTANCES = 16
+_FEW_FREE = 16
+
+
+class Finding:
+    """What one check has found, in words and as one word."""
+
+    __slots__ = ("detail", "name", "result")
+
+    def __init__(self, name: str, result: str, detail: str) -> None:
+        self.name = name
+        self.result = result
+        self.detail = detail
+
+
+def doctor(options: Options) -> int:
+    """Try everything, and say what works and what that means."""
+    directory = os.path.abspath(options.lock if options.locks else ".")
+    # All that is tried happens in a directory of its own, which goes whatever happens.
+    with tempfile.TemporaryDirectory(prefix=".semlock-doctor-", dir=directory) as place:
+        findings = list(_examine(directory, place))
+    guarantees = list(_guarantees({finding.name: finding for finding in findings}))
+    for kind, found in (("check", findings), ("guarantee", guarantees)):
+        if not options.json:
+            print_line(
+                {"check": f"{directory}:", "guarantee": "what is guaranteed here:"}[kind]
+            )
+        for finding in found:
+            if options.json:
+                print_json({kind: finding.name, "result": finding.result,
+                            "detail": finding.detail, "directory": directory})  # fmt: skip
+            else:
+                print_line(f"  {finding.name:11} {finding.result:8} {finding.detail}")
+    return BAD if any(finding.result == BROKEN for finding in guarantees) else OK
+
+
+def _examine(directory: str, place: str) -> Iterator[Finding]:
+    checks: tuple[tuple[str, Callable[[str], tuple[str, str]]], ...] = (
+        ("create", _create),
+        ("link", _link),
+        ("unnamed", _unnamed),
+        ("flock", _flock),
+        ("witness", _witness),
+        ("death", _death),
+        ("events", _events),
+        ("fsync", _fsync),
+        ("clock", _clock),
+    )
+    yield Finding("filesystem", *_filesystem(place))
+    yield Finding("access", *_access(directory))
+    for name, check in checks:
+        try:
+            result, detail = check(os.path.join(place, name))
+        except OSError as error:
+            result, detail = BROKEN, f"{error.strerror or error}"
+        yield Finding(name, result, detail)
+    yield Finding("process", *_process())
+    yield Finding("limits", *_limits(directory))
+
+
+def _filesystem(place: str) -> tuple[str, str]:
+    path = os.path.join(place, "what")
+    with Lock(path, durability="none") as lock:
+        look = lock.status()._look
+    local = look is not None and bool(look.view.local)
+    kind = _mount(place)
+    where = "local" if local else "not known to be local: it is treated as a network's"
+    return FINE if local else LIMITED, f"{kind}, {where}" if kind else where
+
+
+def _mount(place: str) -> str:
+    """Name the filesystem's type and source, where the system tells."""
+    device = os.stat(place).st_dev
+    if sys.platform == "win32":
+        return ""
+    name = f"{os.major(device)}:{os.minor(device)}"
+    found = ""
+    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8") as file:
+        for line in file:
+            words = line.split()
+            if words[2] == name and "-" in words:
+                kind, source = words[words.index("-") + 1 :][:2]
+                found = f"{kind} on {source}"
+    return found
+
+
+def _access(directory: str) -> tuple[str, str]:
+    mode = os.stat(directory).st_mode
+    if sys.platform == "win32" or not mode & 0o022:
+        return FINE, "only its owner can remove others' locks"
+    if mode & 0o1000:
+        return (
+            LIMITED,
+            "sticky: a dead lock can only be removed by the user who made it, or root",
+        )
+    return LIMITED, "others may write to it, and can remove any lock"
+
+
+def _create(path: str) -> tuple[str, str]:
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+    os.close(os.open(path, flags, 0o600))
+    try:
+        os.close(os.open(path, flags, 0o600))
+    except FileExistsError:
+        return FINE, "O_CREAT|O_EXCL creates a file once"
+    return BROKEN, "O_CREAT|O_EXCL created a file that exists"
+
+
+def _link(path: str) -> tuple[str, str]:
+    with open(path + ".1", "wb"):
+        pass
+    try:
+        os.link(path + ".1", path)
+    except OSError as error:
+        # The core then creates the lock at its path, which is as exclusive.
+        return LIMITED, f"no hard links ({error.strerror}): a lock is created at its path"
+    try:
+        os.link(path + ".1", path)
+    except FileExistsError:
+        return FINE, "a finished file is linked to its name once"
+    return BROKEN, "link replaced a file that exists"
+
+
+def _unnamed(path: str) -> tuple[str, str]:
+    if not hasattr(os, "O_TMPFILE"):
+        return LIMITED, "this system has no unnamed files: a temporary name is used"
+    try:
+        fd = os.open(os.path.dirname(path), os.O_TMPFILE | os.O_RDWR, 0o600)
+    except OSError as error:
+        return LIMITED, f"no unnamed files ({error.strerror}): a temporary name is used"
+    links = os.open("/proc/self/fd", os.O_RDONLY)
+    try:
+        # Only with a descriptor of a directory does Python ask the system to follow the link.
+        os.link(str(fd), path, src_dir_fd=links, follow_symlinks=True)
+    except OSError as error:
+        return LIMITED, f"an unnamed file gets no name ({error.strerror}): a temporary is used"
+    finally:
+        os.close(fd)
+        os.close(links)
+    return FINE, "a kill while a lock is made leaves nothing behind"
+
+
+def _flock(path: str) -> tuple[str, str]:
+    if sys.platform == "win32":
+        return FINE, "LockFileEx takes its place"
+    else:  # noqa: RET505 - so that type checkers see which system this is for
+        with open(path, "w+b") as one, open(path, "r+b") as other:
+            fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    return FINE, "removal is guarded, and waiters can stand in a queue"
+                raise
+        return BROKEN, "flock gave one lock to two"
+
+
+def _witness(path: str) -> tuple[str, str]:
+    with Lock(path, durability="none") as lock:
+        look = lock.status()._look
+        taken = -1 if look is None else look.view.witness
+    if taken == 1:
+        return FINE, "the kernel keeps a lock on the file for as long as its holder lives"
+    return LIMITED, "no kernel lock is kept on lock files here"
+
+
+def _death(path: str) -> tuple[str, str]:
+    if sys.platform == "win32":
+        return LIMITED, "not tried on this system"
+    pid = os.fork()
+    if pid == 0:
+        try:
+            Lock(path, durability="none").acquire(0)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    found = Lock(path).status()
+    if found.verdict == "dead":
+        return FINE, f"tried with a process that died: {found.evidence}"
+    return (
+        LIMITED,
+        f"a process that died while it held is judged {found.verdict}: {found.evidence}",
+    )
+
+
+def _events(path: str) -> tuple[str, str]:
+    lock, other = Lock(path, durability="none"), Lock(path)
+    lock.acquire(0)
+    wait = _native.Wait((other._native,), None, None)
+    try:
+        if wait.blind:
+            return LIMITED, "none: who waits looks again and again, at most 50 ms apart"
+        wait.arm()
+        lock.release()
+        before = time.monotonic()
+        outcome = wait.sleep(_native.now_ns() + _PATIENCE)
+        took = (time.monotonic() - before) * 1000
+    finally:
+        wait.end()
+        if lock.held:
+            lock.release()
+    if outcome == _native.TIME:
+        return LIMITED, "the kernel promised to tell of a release and did not"
+    return FINE, f"the kernel tells of a release (after {took:.2f} ms)"
+
+
+def _fsync(path: str) -> tuple[str, str]:
+    with open(path, "wb") as file:
+        file.write(b"pid=1\n")
+        file.flush()
+        before = time.monotonic()
+        os.fsync(file.fileno())
+        took = (time.monotonic() - before) * 1000
+    return FINE, f"takes {took:.1f} ms; --durability none does without"
+
+
+def _clock(path: str) -> tuple[str, str]:
+    with open(path, "wb"):
+        now = time.time()
+    skew = os.stat(path).st_mtime - now
+    if abs(skew) > _SKEW:
+        return LIMITED, f"the filesystem's clock is {skew:+.1f} s off: ages are off as well"
+    return FINE, "the filesystem's clock agrees with this machine's"
+
+
+def _process() -> tuple[str, str]:
+    me = this_process()
+    if not me.boot:
+        return LIMITED, "this system doesn't tell which boot it is: processes can't be compared"
+    if not me.start:
+        return (
+            LIMITED,
+            "this system doesn't tell when a process began: a number may be another's",
+        )
+    return FINE, "a process is told from a later one with its number"
+
+
+def _limits(directory: str) -> tuple[str, str]:
+    told = []
+    short = False
+    if sys.platform != "win32":
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        told.append(f"{files} open files (a held lock needs one)")
+        short = short or 0 <= files < _FEW_FILES
+        space = os.statvfs(directory)
+        short = short or space.f_bavail < _FEW_FREE
+        # Where files are not counted, there are none of them.
+        short = short or (space.f_files > 0 and space.f_favail < _FEW_FREE)
+        told.append(f"{space.f_bavail * space.f_frsize // 2**20} MiB free")
+    for name, few in (("max_user_instances", _FEW_INSTANCES), ("max_user_watches", 0)):
+        with (
+            suppress(OSError, ValueError),
+            open(f"/proc/sys/fs/inotify/{name}", encoding="ascii") as file,
+        ):
+            value = int(file.read())
+            told.append(f"inotify {name} {value}")
+            short = short or value < few
+    if not told:
+        return FINE, "none that matter"
+    return LIMITED if short else FINE, ", ".join(told)
+
+
+def _guarantees(found: dict[str, Finding]) -> Iterator[Finding]:
+    def works(*names: str) -> bool:
+        return all(found[name].result == FINE for name in names)
+
+    local = works("filesystem")
+    if found["create"].result == BROKEN or found["link"].result == BROKEN:
+        yield Finding("exclusion", BROKEN, "two could hold one lock: use another directory")
+    elif local:
+        yield Finding("exclusion", FINE, "one holder at most, whatever is killed")
+    else:
+        yield Finding("exclusion", LIMITED, "as safe as the server makes link and O_EXCL")
+    if local and works("witness", "death"):
+        yield Finding("death", FINE, "a dead holder is found out at once, in containers too")
+    elif works("process"):
+        yield Finding("death", LIMITED, "a dead holder is found out on its own machine only; "
+                      "others have to be told with semlock break")  # fmt: skip
+    else:
+        yield Finding("death", LIMITED, "dead holders are not found out: use semlock break")
+    if local and works("events"):
+        yield Finding("waiting", FINE, "who waits is woken")
+    elif works("events"):
+        yield Finding("waiting", LIMITED, "who waits is woken by this machine's holders; for "
+                      "others it looks once a second")  # fmt: skip
+    else:
+        yield Finding("waiting", LIMITED, "who waits looks again and again")
+    if works("flock"):
+        yield Finding("order", FINE, "whoever asks first is served first")
+    else:
+        yield Finding("order", LIMITED, "none: whoever comes first when it is free")
+    if found["fsync"].result == FINE:
+        yield Finding("durability", FINE, "after a power cut a lock is whole, or not there")
+    else:
+        yield Finding("durability", LIMITED, "a power cut can leave an empty lock file")

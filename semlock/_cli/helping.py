@@ -1,0 +1,124 @@
+"""Help, made from the table."""
+
+from __future__ import annotations
+
+import os
+
+from semlock._cli.table import EXIT_CODES, GLOBAL, OK, VERBS, find
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from semlock._cli.table import Option, Options, Verb
+
+SUMMARY = "Hold lock files that no kill can wedge."
+
+_WIDEST = 100
+_MARGIN = "  "
+
+
+def show(options: Options) -> int:
+    """Show the help of a verb, or of the whole command."""
+    verb = find(options.word) if options.word else None
+    if options.word and verb is None:
+        from semlock._cli.parsing import UsageError  # noqa: PLC0415 - it is there already
+
+        raise UsageError(f"there is no {options.word}")
+    print(help_of(verb) if verb else overview(), end="")
+    return OK
+
+
+def usage(verb: Verb | None) -> str:
+    """Say how a verb is used, for those who got it wrong."""
+    if verb is None:
+        names = "|".join(verb.name for verb in VERBS)
+        return f"usage: semlock {{{names}}} ...\nSee: semlock --help"
+    return f"usage: {verb.usage}\nSee: semlock {verb.name} --help"
+
+
+def overview() -> str:
+    """Give the help of the whole command."""
+    lines = [
+        "usage: semlock VERB [OPTION...] ...",
+        "",
+        SUMMARY,
+        "",
+        "verbs:",
+        *_columns((verb.name, verb.summary) for verb in VERBS),
+        "",
+        "options:",
+        *_columns(_option(option) for option in GLOBAL),
+        "",
+        "examples:",
+        *_columns(example for name in ("run", "try", "status", "clean")
+                  for example in _first_examples(name)),
+        "",
+        exit_codes(),
+        "",
+        "semlock VERB --help tells more.",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _first_examples(name: str) -> tuple[tuple[str, str], ...]:
+    verb = find(name)
+    return verb.examples[:2] if verb else ()
+
+
+def exit_codes() -> str:
+    """Say what the exit codes mean, in a line."""
+    return "exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES)
+
+
+def help_of(verb: Verb) -> str:
+    """Give the help of one verb."""
+    lines = [f"usage: {verb.usage}", "", verb.summary[0].upper() + verb.summary[1:] + "."]
+    for paragraph in verb.does:
+        lines += ["", *_wrapped(paragraph, "")]
+    lines += ["", "options:", *_columns(_option(option) for option in verb.options)]
+    if verb.examples:
+        lines += ["", "examples:", *_columns(verb.examples)]
+    lines += ["", *_wrapped(exit_codes(), "")]
+    if verb.command:
+        lines += ["run gives the command's own; 126 if it can't be run, 127 if it isn't there"]
+    return "\n".join(lines) + "\n"
+
+
+def _option(option: Option) -> tuple[str, str]:
+    shown = ", ".join(option.words)
+    return (f"{shown} {option.value}" if option.value else shown), option.meaning
+
+
+def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
+    rows = list(rows)
+    narrow = [len(left) for left, _ in rows if len(left) <= _WIDEST // 3]
+    width = max(narrow, default=0) + 2
+    lines = []
+    for left, right in rows:
+        indent = " " * (len(_MARGIN) + width)
+        told = _wrapped(right, indent) if right else []
+        if len(left) + 2 > width:
+            lines += [_MARGIN + left, *told]
+        elif told:
+            lines += [_MARGIN + left.ljust(width) + told[0].lstrip(), *told[1:]]
+        else:
+            lines.append(_MARGIN + left)
+    return lines
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    import textwrap  # noqa: PLC0415 - only for those who read help
+
+    try:
+        columns = os.get_terminal_size().columns
+    except OSError:
+        columns = 80
+    return textwrap.wrap(
+        text,
+        max(40, min(columns, _WIDEST)),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

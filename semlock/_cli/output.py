@@ -1,0 +1,148 @@
+"""What the verbs write: messages on standard error, facts and JSON on standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from semlock._records import printable
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from typing import Any
+
+    from semlock._status import LockStatus
+
+
+def say(message: str) -> None:
+    """Tell people something, in one line."""
+    # What comes from paths and records must not take over the terminal.
+    print(f"semlock: {printable(message)}", file=sys.stderr)
+
+
+def print_line(text: str) -> None:
+    """Write a line of facts, whatever characters it has and the terminal hasn't."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(printable(text).encode(encoding, "backslashreplace").decode(encoding))
+
+
+def as_lines(fields: dict[str, Any]) -> list[str]:
+    """Write fields as lines, those that say something."""
+    return [
+        f"{key}: {str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in fields.items()
+        if value is not None
+    ]
+
+
+def print_json(fields: dict[str, Any], *, of_run: bool = False) -> None:
+    """Write one object on a line, which any reader of JSON understands.
+
+    That of ``run`` goes to standard error, since standard output is the command's.
+    """
+    import json  # noqa: PLC0415 - not on the way of run and try
+
+    path = fields.get("path")
+    if isinstance(path, str) and _text(path) != path:
+        # A name that is no text: the bytes of it go along, as hexadecimal digits.
+        fields = {**fields, "path_bytes": os.fsencode(path).hex()}
+    text = json.dumps(_plain(fields), allow_nan=False)
+    print(text, file=sys.stderr if of_run else sys.stdout, flush=of_run)
+
+
+def print_error(error: Exception, *, of_run: bool) -> None:
+    """Write what went wrong as an object."""
+    path = getattr(error, "path", None) or getattr(error, "filename", None)
+    fields = {"error": type(error).__name__, "message": printable(str(error))}
+    if isinstance(path, (str, bytes)):
+        fields["path"] = os.path.abspath(os.fsdecode(path))
+    print_json(fields, of_run=of_run)
+
+
+def _text(text: str) -> str:
+    """Replace the halves of characters, which strict readers refuse even if escaped."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Make of what a foreign record says what every reader of JSON can hold."""
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, float) and (value != value or value in (_INFINITY, -_INFINITY)):  # noqa: PLR0124
+        return None
+    if isinstance(value, (dict, list, tuple)) and depth >= _DEEPEST:
+        return None
+    if isinstance(value, dict):
+        return {_text(str(key)): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, depth + 1) for item in value]
+    return value
+
+
+_INFINITY = float("inf")
+_DEEPEST = 20
+
+
+def describe(found: LockStatus, dialect: str | None) -> dict[str, Any]:
+    """Give what was found at a path as fields, those of sema first."""
+    info = found.info
+    if found.state == "free":
+        return {"locked": False, "path": found.path, "state": "free"}
+    known = {} if info is None else info.as_dict()
+    fields: dict[str, Any] = {
+        "locked": True,
+        "pid": known.pop("pid", None),
+        "timestamp": known.pop("timestamp", None),
+        "tag": known.pop("tag", None),
+        "path": found.path,
+        "state": found.state,
+        "dialect": dialect,
+        "alive": None if found.verdict == "unknown" else found.verdict == "alive",
+        "verdict": found.verdict,
+        "evidence": found.evidence,
+        "reason": found.reason,
+        "age": None if found.age is None else round(found.age, 3),
+        "host": known.pop("host", None),
+        "command": _command_of(found),
+    }
+    owner = getattr(info, "owner", None)
+    if info is not None and owner is not None:
+        # The text that names the holder of a task lock hides what is secret in it.
+        fields["owner"] = info.holder
+        fields["ttl"] = getattr(info, "ttl", None)
+    # The payload of a JSON record is the caller's own business, and may be anything.
+    known.pop("payload", None)
+    return fields | {name: value for name, value in known.items() if value is not None}
+
+
+def describe_refusal(found: LockStatus) -> dict[str, Any]:
+    """Give what those get to know who can't have a lock, in sema's words where it has some."""
+    info = found.info
+    return {
+        "locked": True,
+        "acquired": False,
+        "path": found.path,
+        "pid": info.pid if info else None,
+        "since": info.timestamp if info else None,
+        "tag": info.tag if info else None,
+        "verdict": found.verdict,
+        "evidence": found.evidence,
+    }
+
+
+def _command_of(found: LockStatus) -> str | None:
+    """Say what the holder runs, if it is a process that can be looked at from here."""
+    from semlock._identity import this_process  # noqa: PLC0415 - not on the way of run
+
+    info = found.info
+    me = this_process()
+    if info is None or info.pid is None or found.verdict != "alive" or info.boot != me.boot:
+        return None
+    if (info.pidns or 0) != me.pidns:
+        return None
+    try:
+        with open(f"/proc/{info.pid}/cmdline", "rb") as file:
+            words = file.read(4096).rstrip(b"\0").split(b"\0")
+    except OSError:
+        return None
+    return " ".join(word.decode("utf-8", "replace") for word in words) or None

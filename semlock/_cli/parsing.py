@@ -1,0 +1,157 @@
+"""Reading the words of a call by the table.
+
+Python's own parsers cost more to import than a whole ``semlock run`` takes.
+"""
+
+from __future__ import annotations
+
+from semlock._cli import table
+from semlock._cli.table import Options
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from semlock._cli.table import Operand, Option, Verb
+
+
+class UsageError(Exception):
+    """The words make no sense; the verb, if that was understood, and what to say about it."""
+
+    def __init__(self, message: str, verb: Verb | None = None) -> None:
+        super().__init__(message)
+        self.verb = verb
+
+
+def parse(arguments: list[str]) -> Options:
+    """Read a call; ``UsageError`` says what is wrong with it.
+
+    A call for help comes back as the verb ``help``, one for the version as ``version``.
+    """
+    options = Options()
+    first = arguments[0] if arguments else ""
+    if not first:
+        raise UsageError("say what to do")
+    if first in table.HELP.words:
+        options.verb = "help"
+        return options
+    if first == "--version":
+        options.verb = "version"
+        return options
+    verb = table.find(first)
+    if verb is None:
+        raise UsageError(f"there is no {first}{_like(first, [v.name for v in table.VERBS])}")
+    options.verb = verb.name
+    words = _read_options(verb, arguments[1:], options)
+    if options.verb == "help" and verb.name != "help":
+        options.word = verb.name
+        return options
+    _read_operands(verb, words, options)
+    return options
+
+
+def _read_options(verb: Verb, words: list[str], options: Options) -> list[str]:
+    """Read the options among the words, and give what is left: operands.
+
+    They may stand before and behind operands.  Behind ``--`` there are none; nor behind the
+    first operand of a verb that runs a command, if no ``--`` says where that begins.
+    """
+    behind: list[str] = []
+    if "--" in words:
+        at = words.index("--")
+        words, behind = words[:at], words[at + 1 :]
+        if verb.command:
+            options.command = tuple(behind)
+            if not behind:
+                raise UsageError(f"{verb.name} needs a command behind --", verb)
+            behind = []
+    left: list[str] = []
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        if len(word) < 2 or word[0] != "-":
+            left.append(word)
+            if verb.command and not options.command:
+                options.command = tuple(words[index:])
+                break
+            continue
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            option = _find(verb, name)
+            given = value if equals else None
+            if given is not None and option.takes is None:
+                raise UsageError(f"{name} takes no value", verb)
+            index += _set(verb, option, name, given, words, index, options)
+            continue
+        letters = word[1:]
+        while letters:
+            name, letters = "-" + letters[0], letters[1:]
+            option = _find(verb, name)
+            given = letters if letters and option.takes is not None else None
+            if given is not None:
+                letters = ""
+            index += _set(verb, option, name, given, words, index, options)
+    return left + behind
+
+
+def _find(verb: Verb, name: str) -> Option:
+    for option in verb.options:
+        if name in option.words:
+            return option
+    known = [word for option in verb.options for word in option.words]
+    raise UsageError(f"{verb.name} has no {name}{_like(name, known)}", verb)
+
+
+def _set(
+    verb: Verb,
+    option: Option,
+    name: str,
+    given: str | None,
+    words: list[str],
+    index: int,
+    options: Options,
+) -> int:
+    """Set one option, and say how many more words it has used up."""
+    if option is table.HELP:
+        options.verb = "help"
+        return 0
+    if option.takes is None:
+        setattr(options, option.name, option.sets)
+        return 0
+    used = 0
+    if given is None:
+        if index >= len(words):
+            raise UsageError(f"{name} needs a value: {name} {option.value}", verb)
+        given, used = words[index], 1
+    if option.choices and given not in option.choices:
+        raise UsageError(f"{name} is one of {', '.join(option.choices)}, not {given!r}", verb)
+    try:
+        setattr(options, option.name, option.read(given))
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}", verb) from None
+    return used
+
+
+def _read_operands(verb: Verb, words: list[str], options: Options) -> None:
+    operand: Operand | None = verb.operands[0] if verb.operands else None
+    if operand is None or (not words and not operand.optional):
+        needed = operand.name if operand else "nothing"
+        raise UsageError(f"{verb.name} needs {needed}", verb)
+    if len(words) > 1 and not operand.many:
+        raise UsageError(f"{verb.name} takes one {operand.name}, not {len(words)}", verb)
+    if operand.choices and words[0] not in operand.choices:
+        known = ", ".join(operand.choices)
+        raise UsageError(f"{operand.name} is one of {known}, not {words[0]!r}", verb)
+    if operand.kind == table.WORD:
+        options.word = words[0] if words else ""
+    else:
+        options.locks = tuple(words)
+    if verb.command and not options.command:
+        raise UsageError(f"{verb.name} needs a command", verb)
+
+
+def _like(word: str, known: list[str]) -> str:
+    """Name the word that may have been meant."""
+    import difflib  # noqa: PLC0415 - only for those who mistyped
+
+    near = difflib.get_close_matches(word, known, 1)
+    return f": did you mean {near[0]}?" if near else ""

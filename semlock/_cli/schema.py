@@ -1,0 +1,170 @@
+"""What the JSON objects of the command say: the home of ``docs/cli.md``'s tables of them.
+
+Programs may rely on the members that are always there, and pass over those they don't know.
+"""
+
+from __future__ import annotations
+
+TEXT = "text"
+WHOLE = "whole number"
+NUMBER = "number"
+TRUTH = "true or false"
+
+_PATH = ("path", TEXT, "the lock file, absolute; bytes that are no text are replaced")
+_PATH_BYTES = ("path_bytes", TEXT, "only then: its bytes, as hexadecimal digits")
+_DIALECT = ("dialect", TEXT, "the lock system whose record it is; null if none is recognised")
+_VERDICT = ("verdict", TEXT, "alive, dead or unknown")
+_EVIDENCE = ("evidence", TEXT, "how that is known, in words")
+_PID = ("pid", WHOLE, "the holder's process; null if the record names none")
+_TAG = ("tag", TEXT, "why it is held; null if the record doesn't say")
+_RECORD = (
+    ("start", WHOLE, "when the process began, in the system's unit"),
+    ("boot", TEXT, "the boot of the machine that it runs in"),
+    ("pidns", WHOLE, "its PID namespace"),
+    ("timens", WHOLE, "its time namespace, if that is not the first one"),
+    ("token", TEXT, "the name of this acquisition"),
+    ("witness", TEXT, "kept, left or none: whether the kernel keeps a lock on the file"),
+)
+_HELD = (
+    ("locked", TRUTH, "true"),
+    _PID,
+    ("timestamp", NUMBER, "seconds since 1970 when it was won or refreshed, or null"),
+    _TAG,
+    _PATH,
+    (
+        "state",
+        TEXT,
+        "held, stale (it may be taken) or unreadable (no record; it counts as held)",
+    ),
+    _DIALECT,
+    ("alive", TRUTH, "whether its holder lives; null if that is unknown"),
+    _VERDICT,
+    _EVIDENCE,
+    ("reason", TEXT, "why it may be taken, when it is stale; else null"),
+    ("age", NUMBER, "seconds since it was won or refreshed"),
+    ("host", TEXT, "the machine of the holder, or null"),
+    ("command", TEXT, "what the holder runs, if that can be seen from here; else null"),
+)
+_HELD_MAYBE = (
+    _PATH_BYTES,
+    *_RECORD,
+    ("owner", TEXT, "the owner of a task lock"),
+    ("ttl", NUMBER, "for how many seconds a task lock is held without a refresh"),
+)
+
+_REFUSED = (
+    ("locked", TRUTH, "true"),
+    ("acquired", TRUTH, "false"),
+    _PATH,
+    _PID,
+    ("since", NUMBER, "the holder's timestamp, or null"),
+    _TAG,
+    _VERDICT,
+    _EVIDENCE,
+)
+
+# For each kind of object: who writes it, what is always there, and what may be.
+OBJECTS: dict[
+    str, tuple[str, tuple[tuple[str, str, str], ...], tuple[tuple[str, str, str], ...]]
+] = {
+    "held": ("status, wait and list, for a lock that is held", _HELD, _HELD_MAYBE),
+    "free": (
+        "status and wait, for one that is free",
+        (("locked", TRUTH, "false"), _PATH, ("state", TEXT, "free")),
+        (_PATH_BYTES,),
+    ),
+    "acquired": (
+        "try and acquire, when they took it",
+        (
+            ("locked", TRUTH, "false: nobody else held it"),
+            ("acquired", TRUTH, "true"),
+            _PATH,
+            _DIALECT,
+        ),
+        (
+            _PATH_BYTES,
+            ("pid", WHOLE, "the process that it was taken for"),
+            ("timestamp", NUMBER, "seconds since 1970 when it was won"),
+            ("tag", TEXT, "what it is held for"),
+            ("host", TEXT, "this machine"),
+            *_RECORD,
+        ),
+    ),
+    "refused": (
+        "try, acquire and (to standard error) run, when somebody else has it",
+        _REFUSED,
+        (_PATH_BYTES,),
+    ),
+    "waiting": (
+        "run, to standard error, at the beginning of a wait and then less and less often",
+        (*_REFUSED, ("waited", NUMBER, "seconds so far")),
+        (_PATH_BYTES,),
+    ),
+    "error": (
+        "all verbs, when they exit with 3; run to standard error",
+        (("error", TEXT, "the kind of error"), ("message", TEXT, "what is wrong, in words")),
+        (_PATH, _PATH_BYTES),
+    ),
+    "released": (
+        "release",
+        (("released", TRUTH, "whether it was removed"), _PATH),
+        (_PATH_BYTES,),
+    ),
+    "refreshed": (
+        "refresh",
+        (
+            ("refreshed", TRUTH, "true"),
+            _PATH,
+            ("timestamp", NUMBER, "the time that it has now, or null"),
+        ),
+        (_PATH_BYTES,),
+    ),
+    "cleaned": (
+        "clean, for each file",
+        (
+            ("removed", TRUTH, "whether it was removed, or only would be"),
+            _PATH,
+            ("reason", TEXT, "why it may be removed"),
+        ),
+        (_PATH_BYTES,),
+    ),
+    "broken": (
+        "break; with the members of a held lock, if there was one",
+        (("broken", TRUTH, "whether it was removed"), _PATH),
+        (_PATH_BYTES, *(member for member in _HELD if member is not _PATH), *_HELD_MAYBE[1:]),
+    ),
+    "migrated": (
+        "migrate",
+        (
+            ("migrated", TRUTH, "whether it has another form now"),
+            _PATH,
+            ("outcome", TEXT, "migrated, enhanced, free, unreadable, alive, unfit or changed"),
+            ("message", TEXT, "the same in words"),
+        ),
+        (_PATH_BYTES,),
+    ),
+    "check": (
+        "doctor, for each thing that it tried",
+        (
+            ("check", TEXT, "what was tried"),
+            ("result", TEXT, "ok, limited or no"),
+            ("detail", TEXT, "what was found, in words"),
+            ("directory", TEXT, "where"),
+        ),
+        (),
+    ),
+    "guarantee": (
+        "doctor, for each promise",
+        (
+            (
+                "guarantee",
+                TEXT,
+                "what is promised: exclusion, death, waiting, order, durability",
+            ),
+            ("result", TEXT, "ok, limited or no"),
+            ("detail", TEXT, "what it comes to here, in words"),
+            ("directory", TEXT, "where"),
+        ),
+        (),
+    ),
+}

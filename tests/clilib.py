@@ -1,0 +1,71 @@
+"""The command as tests call it, and a judge of what it writes as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from semlock._cli import schema
+
+PATIENCE = 60
+
+
+def words(*arguments: str) -> list[str]:
+    """Give the words of a call of the command."""
+    return [sys.executable, "-m", "semlock", *arguments]
+
+
+def command(*arguments: str, **options) -> subprocess.CompletedProcess:
+    """Run the command, and give what it wrote and how it ended."""
+    settings = {"capture_output": True, "text": True, "check": False, "timeout": PATIENCE}
+    return subprocess.run(words(*arguments), **(settings | options))
+
+
+def start(*arguments: str, **options) -> subprocess.Popen:
+    """Start the command, with its output as text."""
+    settings = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen(words(*arguments), **(settings | options))
+
+
+_KINDS = {
+    schema.TEXT: str,
+    schema.WHOLE: int,
+    schema.NUMBER: (int, float),
+    schema.TRUTH: bool,
+}
+
+
+def _fits(value: object, kind: str) -> bool:
+    if value is None:
+        return True
+    if kind != schema.TRUTH and isinstance(value, bool):
+        return False
+    return isinstance(value, _KINDS[kind])
+
+
+def _refuse(word: str):
+    raise ValueError(f"{word} is not JSON")
+
+
+def checked(line: str, kind: str) -> dict:
+    """Read one line of JSON as strictly as anybody does, and hold it against the schema."""
+    line.encode("ascii")
+    fields = json.loads(line, parse_constant=_refuse)
+    json.dumps(fields, ensure_ascii=False).encode("utf-8")  # no half characters
+    _, always, sometimes = schema.OBJECTS[kind]
+    missing = [name for name, _, _ in always if name not in fields]
+    assert not missing, f"{kind} lacks {missing}"
+    known = {name: what for name, what, _ in (*always, *sometimes)}
+    for name, value in fields.items():
+        assert name in known, f"{kind} has {name}, which is not in its schema"
+        assert _fits(value, known[name]), f"{name} of {kind} is {value!r}, not {known[name]}"
+    if kind not in ("check", "guarantee"):
+        assert os.path.isabs(fields["path"])
+    return fields
+
+
+def checked_lines(output: str, kind: str) -> list[dict]:
+    """Read lines of JSON of one kind."""
+    return [checked(line, kind) for line in output.splitlines()]
