@@ -40,6 +40,8 @@ The protocol is told in ``csrc/semlock.h``.
 
 from __future__ import annotations
 
+from os import environ
+
 from semlock._cleaning import Removed, clean
 from semlock._errors import (
     LockDeadlockError,
@@ -58,7 +60,13 @@ from semlock._policy import proof_of_death
 from semlock._records import LockInfo
 from semlock._status import LockStatus, remove, status
 
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from semlock._async import AsyncLock
+    from semlock._stats import Stats
+
 __all__ = [
+    "AsyncLock",
     "Lock",
     "LockDeadlockError",
     "LockHeldError",
@@ -75,13 +83,45 @@ __all__ = [
     "clean",
     "proof_of_death",
     "remove",
+    "stats",
     "status",
     "try_acquire_many",
 ]
 
 __version__ = "0.1.0"
 
+
+def stats() -> Stats:
+    """Say how often the locks of this process were acquired, waited for, lost and so on.
+
+    Counting begins with the first call, and costs nothing before.
+    """
+    from semlock._stats import current  # noqa: PLC0415 - for those who count
+
+    return current()
+
+
 # Names as users write them, in tracebacks and in pickles.
 for _name in __all__:
-    globals()[_name].__module__ = __name__
+    if _name in globals():
+        globals()[_name].__module__ = __name__
 del _name
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        # Only those who use it pay for importing asyncio.
+        if name != "AsyncLock":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from semlock._async import AsyncLock  # noqa: PLC0415
+
+        AsyncLock.__module__ = __name__
+        globals()[name] = AsyncLock
+        return AsyncLock
+
+
+if "SEMLOCK_TRACE" in environ:
+    from semlock import trace
+
+    trace._start_by_environment(environ["SEMLOCK_TRACE"])

@@ -10,11 +10,14 @@ from semlock._native import HELD, NESTED, OK
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from semlock._status import StrPath
 
 _FAILED = 255
+
+# Told of each lock that is taken here, while somebody listens to events.
+on_taken: Callable[[Lock], object] | None = None
 
 
 def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | None]:
@@ -42,6 +45,8 @@ def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | No
                 try:
                     if locks[index]._settle(code, frame):
                         result[index] = locks[index]
+                        if on_taken is not None:
+                            on_taken(locks[index])
                 except BaseException:
                     locks[index]._undo(before)
                     raise

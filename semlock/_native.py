@@ -307,7 +307,7 @@ class Wait:
         """Have everything looked at again, and asked again whether the holder lives."""
         self.due()
         for watch in self._watches:
-            watch.told = 1
+            watch.judged_ino = 0
 
     def judged(self, index: int, view: Any) -> None:
         """Let an instance be that was looked at and may not be removed."""

@@ -29,6 +29,10 @@ GUARD_PATIENCE = 5.0
 _GUARD_PAUSE = 0.001
 _TRIES = 100
 
+# Told of what was removed, and whether a living holder may have been robbed, while somebody
+# listens to events.
+on_removed: Callable[[LockStatus, bool], object] | None = None
+
 
 def absolute(path: StrPath) -> str:
     """Make a lock's path absolute and refuse what can't be one."""
@@ -229,6 +233,8 @@ def remove_exactly(
     while True:
         outcome = _native.remove(encoded, found._look, despite_witness=robs)
         if outcome == _native.OK:
+            if on_removed is not None:
+                on_removed(found, robs)
             return True
         if outcome == _native.GUARDED:
             if waited >= patience:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import re
@@ -18,12 +19,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SHIM_SOURCE = HERE / "fault" / "shim.c"
 
 FAIL_BEFORE, FAIL_AFTER, KILL_BEFORE, KILL_AFTER, STOP_BEFORE, STOP_AFTER = range(1, 7)
+DEAF, DEAF_THEN_STOP = 7, 8
 
 # What may pass before a process counts as hung.  Every single step takes milliseconds.
 PATIENCE = 15.0
@@ -62,6 +65,16 @@ def die_before(name: str = "", nth: int = 1) -> Fault:
 def die_after(name: str = "", nth: int = 1) -> Fault:
     """Be killed when the call has been made."""
     return Fault(KILL_AFTER, name, nth)
+
+
+def deaf(nth: int = 1) -> Fault:
+    """Make a watch that tells nothing, as one that is made when all was told already."""
+    return Fault(DEAF, "addwatch", nth)
+
+
+def deaf_then_stop(nth: int = 1) -> Fault:
+    """Do the same, and stop."""
+    return Fault(DEAF_THEN_STOP, "addwatch", nth)
 
 
 def fail(error: int, name: str = "", nth: int = 1) -> Fault:
@@ -124,6 +137,27 @@ _MECHANISMS = {
         "posix_change.c",
         r"int outcome = same_state\(",
         r"int outcome = OUT ? 0 : same_state(",
+        1,
+    ),
+    # A waiter that has had a file watched waits for a removal of it that is under way.
+    "barrier": (
+        "posix_wait.c",
+        r"if \(!(semlock_system_exists\(watch->path\))\)",
+        r"if (!OUT && !\1)",
+        1,
+    ),
+    # And it watches once more, to see whether that is still the same file.
+    "again": (
+        "posix_wait.c",
+        r"again = (semlock_events_watch\([^)]*\));",
+        r"again = OUT ? mark : \1;",
+        1,
+    ),
+    # Whoever was told of something and sees nothing looks again.
+    "recheck": (
+        "posix_wait.c",
+        r"waiting->recheck = nanoseconds;",
+        r"waiting->recheck = OUT ? 0 : nanoseconds;",
         1,
     ),
     # Who creates in place makes sure that its file is still there before it believes to hold.
@@ -195,6 +229,7 @@ class Shim:
         self._library = library = ctypes.CDLL(None)
         library.fault_logged.restype = ctypes.c_char_p
         library.fault_skip_sync(1)
+        self._asleep: object = None
 
     def arm(self, *faults: Fault) -> None:
         """Count calls from now on, and let these faults happen, one after the other."""
@@ -221,6 +256,23 @@ class Shim:
         """Let everything work again."""
         self._library.fault_refuse(b"", 0)
 
+    def when_asleep(self, what, *, at_barrier: bool = False) -> None:
+        """Have something done whenever the core is about to sleep; ``None`` for nothing.
+
+        ``at_barrier``: also where it waits for a removal that is under way.
+        """
+        called = ctypes.CFUNCTYPE(None)(what) if what is not None else None
+        self._library.fault_when_asleep(called, at_barrier and called is not None)
+        self._asleep = called  # which must live as long as it may be called
+
+    def deafen(self) -> None:
+        """Let no watch tell anything from now on."""
+        self._library.fault_deafen()
+
+    def tell_asleep(self) -> None:
+        """Say so before the core sleeps the next time."""
+        self._library.fault_tell_asleep()
+
     def report_to(self, fd: int) -> None:
         """Say so on this descriptor before the process stops."""
         self._library.fault_report_to(fd)
@@ -234,6 +286,82 @@ def set_grace(seconds: float) -> None:
 def set_patience(seconds: float) -> None:
     """Say how long somebody who sits on the guard is waited for."""
     _set_everywhere("GUARD_PATIENCE", seconds)
+
+
+def set_safety(seconds: float) -> None:
+    """Say how often a waiter looks for itself, whatever it is told."""
+    _set_everywhere("_SAFETY", seconds)
+
+
+def take(lock, timeout: float | None) -> bool:
+    """Wait for a lock; ``False`` if it was not had before the last look, when time is over."""
+    import semlock
+
+    begin = time.monotonic()
+    try:
+        lock.acquire(timeout=timeout)
+    except semlock.LockTimeoutError:
+        return False
+    return timeout is None or time.monotonic() - begin < timeout
+
+
+_holders: list[tuple[int, int, int]] = []
+
+
+def raise_holder(path: str, form: str = "fresh") -> int:
+    """Have a child of this process hold a lock: its number."""
+    asked, ask = os.pipe()
+    answers, answer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(ask)
+            lock = new_lock(path, in_place=form == "in place", detached=form == "unwitnessed")
+            if form == "kept":
+                keep_a_claim(path)
+            lock.acquire(timeout=0)
+            os.write(answer, b".")
+            if os.read(asked, 1):
+                lock.release()
+                # What it keeps goes with it, before it says so.
+                _drain()
+                os.write(answer, b".")
+        finally:
+            os._exit(0)
+    os.close(asked)
+    os.close(answer)
+    if not os.read(answers, 1):
+        raise AssertionError("the child could not take the lock")
+    _holders.append((child, ask, answers))
+    return child
+
+
+def _drain() -> None:
+    from semlock import _native
+
+    _native.drain_pool()
+
+
+def end_holder(*, kill: bool = False) -> None:
+    """Have the child that was raised first let go of its lock, or kill it."""
+    child, ask, answers = _holders.pop(0)
+    if kill:
+        os.kill(child, signal.SIGKILL)
+    else:
+        os.write(ask, b".")
+        os.read(answers, 1)
+    os.close(ask)
+    os.waitpid(child, 0)
+    os.close(answers)
+
+
+def drop_witness(lock) -> None:
+    """Let go of a lock's witness, which nobody is told of."""
+    import fcntl
+    import struct
+
+    whole = struct.pack("hhqqi", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+    fcntl.fcntl(lock._native.file.handle, 37, whole)  # F_OFD_SETLK
 
 
 def _set_everywhere(name: str, value: float) -> None:
@@ -332,6 +460,16 @@ def act() -> None:
     shim.report_to(1)
     # Who it is, it learns now, so that calls are numbered alike in every actor.
     this_process()
+
+    def removal_under_way() -> None:
+        """Remove the lock when the core waits for that, or when it sleeps at the latest."""
+
+        def gone() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+        shim.when_asleep(gone, at_barrier=True)
+
     stage = {
         "lock": semlock.Lock(path),
         "path": path,
@@ -343,6 +481,13 @@ def act() -> None:
         "refuse": shim.refuse,
         "set_grace": set_grace,
         "set_patience": set_patience,
+        "set_safety": set_safety,
+        "take": take,
+        "raise_holder": functools.partial(raise_holder, path),
+        "end_holder": end_holder,
+        "drop_witness": drop_witness,
+        "deafen": shim.deafen,
+        "removal_under_way": removal_under_way,
         "new_lock": new_lock,
         "keep_a_claim": keep_a_claim,
         "leave_dead_lock": leave_dead_lock,
@@ -352,6 +497,8 @@ def act() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         faults = [Fault(action, *rest) for action, *rest in order["faults"]]
+        if order["tell"]:
+            shim.tell_asleep()
         shim.arm(*faults)
         try:
             if order["name"]:
@@ -424,6 +571,39 @@ class Actor:
         self._tell(expression, faults)
         return self._see_it_stop()
 
+    def start(self, expression: str, *faults: Fault) -> bool:
+        """Begin something and see it sleep; ``False`` if it stops, dies or ends before."""
+        self._tell(expression, faults, tell=True)
+        return self.sleeps()
+
+    def sleeps(self) -> bool:
+        """See it sleep, after ``start``; ``False`` if it stops, dies or ends before."""
+        line = self._line()
+        if line == b"asleep":
+            return True
+        if line:
+            self._unread = line + b"\n" + self._unread
+        return False
+
+    def stops(self) -> bool:
+        """See it stop, after ``start``; ``False`` if it ends or dies before."""
+        return self._see_it_stop()
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def has_word(self) -> bool:
+        """Whether it has said something that nobody has read."""
+        return bool(self._unread or select.select([self._process.stdout], [], [], 0)[0])
+
+    @property
+    def dead(self) -> bool:
+        """Whether it has ended."""
+        return self._process.poll() is not None
+
     def go_on(self) -> bool:
         """Let a stopped actor go on to where it is to stop next; ``False`` as for ``begin``."""
         self._wake()
@@ -455,12 +635,15 @@ class Actor:
         self._process.stdin.close()
         self._process.stdout.close()
 
-    def _tell(self, expression: str, faults: tuple[Fault, ...], name: str = "") -> None:
+    def _tell(
+        self, expression: str, faults: tuple[Fault, ...], name: str = "", *, tell: bool = False
+    ) -> None:
         plan = [
             (action, name, nth, error)
             for name, nth, action, error in (fault.what for fault in faults)
         ]
-        order = json.dumps({"name": name, "expression": expression, "faults": plan}) + "\n"
+        said = {"name": name, "expression": expression, "faults": plan, "tell": tell}
+        order = json.dumps(said) + "\n"
         self._process.stdin.write(order.encode())
         self._process.stdin.flush()
 
@@ -476,9 +659,11 @@ class Actor:
         return line
 
     def _see_it_stop(self) -> bool:
-        line = self._line()
+        while (line := self._line()) == b"asleep":
+            pass
         if line != b"stopped":
-            self._unread = line + b"\n" + self._unread
+            if line:
+                self._unread = line + b"\n" + self._unread
             return False
         # It has said that it is about to stop; the kernel says when it has.
         os.waitpid(self._process.pid, os.WUNTRACED)
@@ -490,7 +675,8 @@ class Actor:
         os.kill(self._process.pid, signal.SIGCONT)
 
     def _answer(self):
-        line = self._line()
+        while (line := self._line()) == b"asleep":
+            pass
         if not line:
             raise AssertionError(f"the actor died: {self._process.wait()}")
         if line == b"stopped":

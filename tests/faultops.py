@@ -47,6 +47,11 @@ ERRORS = {
 # Ends a child that hangs; its default action is to end the process.
 _ALARM = signal.SIGALRM
 
+# Within this time a wait must end well.  A waiter looks for itself more seldom than that, so
+# that none ends well only because of it.
+WAIT = 2.0
+semlock._waiting._SAFETY = 1000.0
+
 _LIMITS = resource.getrlimit(resource.RLIMIT_NOFILE)
 
 shim = Shim()
@@ -162,6 +167,37 @@ class Case:
         lock.acquire(timeout=1)
         self.holds(lock)
 
+    def waits(self, lock: semlock.Lock, meanwhile) -> None:
+        """Acquire a held lock; what happens in the meantime happens at its first sleep."""
+        todo = [meanwhile]
+
+        def asleep() -> None:
+            if todo:
+                todo.pop()()
+
+        shim.when_asleep(asleep)
+        try:
+            with self.under_fault():
+                lock.acquire(timeout=0.05 if isinstance(self.fault, Always) else WAIT)
+        finally:
+            shim.when_asleep(None)
+        if isinstance(self.fault, Always) and isinstance(self.error, semlock.LockTimeoutError):
+            # Nobody can see what he is not allowed to see, however long he waits.
+            must(not lock.held, "held, and timed out")
+            self.error = None
+            shim.refuse_nothing()
+            lock._native.look_at = 0
+            asleep()
+            lock.acquire(timeout=1)
+            must(self.opened in (-1, 0), f"{self.opened} descriptors leaked")
+            return
+        must(
+            not isinstance(self.error, semlock.LockTimeoutError),
+            "the news of a release was missed",
+        )
+        if todo:
+            asleep()
+
     def lets_go(self, lock: semlock.Lock) -> None:
         """Release what is held; nothing may be left of it."""
         lock.release()
@@ -195,10 +231,23 @@ class Case:
         _, number, action, _ = self.fault.what
         return action == FAIL_BEFORE and self.calls[number - 1] == "unlink"
 
+    def can_leave_a_queue(self) -> bool:
+        """Whether a waiter can't take back its ticket, or doesn't know that it has one.
+
+        Nobody waits for a ticket without an owner, and cleaning removes it.
+        """
+        if isinstance(self.fault, Always):
+            return self.fault.name in ("lstat", "unlink", "rmdir", "create")
+        if self.fault is None:
+            return False
+        _, number, action, _ = self.fault.what
+        call = self.calls[number - 1]
+        return call in ("lstat", "unlink", "rmdir") or (call == "create" and action == FAIL_AFTER)
+
     def leaves_nothing(self) -> None:
         """No file and no descriptor is left when the kept claims are given up."""
         _native.drain_pool()
-        if self.can_leave_a_temporary():
+        if self.can_leave_a_temporary() or self.can_leave_a_queue():
             semlock.clean(self.directory)
         must(not self.names, f"left behind: {self.names}")
         leaked = descriptors() - self._descriptors
@@ -212,8 +261,8 @@ class Case:
 
 
 def descriptors() -> int:
-    """Count the open descriptors of this process."""
-    return len(os.listdir("/proc/self/fd"))
+    """Count the open descriptors of this process, but not what is kept for its next wait."""
+    return len(os.listdir("/proc/self/fd")) - sum(kept > 0 for kept in _native.POOL.idle_events)
 
 
 # ---------------------------------------------------------------- what others have left
@@ -251,11 +300,14 @@ def leave_dead(path: str, *, also: str | None = None) -> bytes:
 OPERATIONS = {}
 
 
-def operation(function=None, *, grace: bool = False, foreign: bool = False):
+def operation(
+    function=None, *, grace: bool = False, foreign: bool = False, long: bool = False
+):
     """Name an operation.
 
     ``grace``    what a kill leaves is no record yet, and goes after the grace time only
     ``foreign``  the file at the path is another program's, and goes with that program
+    ``long``     it is much like another one, and left to the storms
     """
 
     def name_it(function):
@@ -717,6 +769,181 @@ def giving_up_kept_claims(case):
     with case.under_fault():
         _native.drain_pool()
     semlock.clean(case.directory)
+
+
+class Other:
+    """Another process that takes part: a forked child that does one step after the other.
+
+    When its parent is killed, it goes through the steps that are left, and ends.
+    """
+
+    _open: list[int] = []  # of which the next ones must not keep copies
+
+    def __init__(self, *steps) -> None:
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        asked, self._ask = os.pipe()
+        self._answers, answer = os.pipe()
+        self._alive = True
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+                for fd in (*Other._open, self._ask, self._answers):
+                    os.close(fd)
+                silent = True
+
+                def tell():
+                    nonlocal silent
+                    if not silent:
+                        silent = True
+                        with contextlib.suppress(BrokenPipeError):
+                            os.write(answer, b".")
+
+                shim.arm()
+                shim.when_asleep(tell)
+                for step in steps:
+                    # Whoever waits says so before it sleeps.
+                    silent = False
+                    step()
+                    tell()
+                    os.read(asked, 1)
+            finally:
+                os._exit(0)
+        os.close(asked)
+        os.close(answer)
+        Other._open += [self._ask, self._answers]
+        self.answers()
+
+    def answers(self) -> None:
+        """Wait until it has done its step, or sleeps."""
+        must(os.read(self._answers, 1), "another process has failed")
+
+    def go_on(self) -> None:
+        """Have the next step done."""
+        os.write(self._ask, b".")
+        self.answers()
+
+    def die(self) -> None:
+        """End it in the middle of what it does."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self._alive = False
+
+    def end(self) -> None:
+        """Let it go on to its end."""
+        for fd in (self._ask, self._answers):
+            Other._open.remove(fd)
+        os.close(self._ask)
+        if self._alive:
+            os.waitpid(self.pid, 0)
+        os.close(self._answers)
+
+
+def holder(path: str, **options: object) -> Other:
+    """Another process that holds the lock, and then lets go of it."""
+    lock = new_lock(path, **options)
+    return Other(lambda: lock.acquire(timeout=0), lock.release)
+
+
+def waits(case: Case, other: Other, **options: object) -> None:
+    """Wait for a lock until its holder lets go of it."""
+    lock = new_lock(case.path, **options)
+    case.waits(lock, other.go_on)
+    other.end()
+    case.holds_or_nothing(lock)
+    case.lets_go(lock)
+
+
+@operation
+def wait_for_a_release(case):
+    waits(case, holder(case.path))
+
+
+@operation(long=True)
+def wait_in_turn(case):
+    waits(case, holder(case.path), fair=True)
+
+
+@operation(long=True)
+def wait_for_the_release_of_a_kept_claim(case):
+    other = new_lock(case.path)
+
+    def use():
+        keep_a_claim(case.path)
+        other.acquire(timeout=0)
+
+    waits(case, Other(use, other.release, _native.drain_pool))
+
+
+@operation(long=True)
+def wait_for_a_lock_in_place(case):
+    waits(case, holder(case.path, in_place=True))
+
+
+@operation(long=True)
+def wait_for_a_lock_without_a_witness(case):
+    waits(case, holder(case.path, detached=True))
+
+
+@operation(long=True)
+def wait_where_there_are_no_events(case):
+    shim.refuse("inotify", errno.EMFILE)
+    waits(case, holder(case.path))
+
+
+@operation(long=True)
+def wait_where_there_is_no_queue(case):
+    shim.refuse("mkdir", errno.EACCES)
+    waits(case, holder(case.path))
+
+
+@operation
+def wait_behind_another(case):
+    first = holder(case.path)
+    lock = new_lock(case.path)
+    second = Other(lambda: lock.acquire(timeout=PATIENCE), lock.release)
+    mine = new_lock(case.path)
+
+    def both():
+        first.go_on()
+        # It has said that it sleeps; now it says that it has the lock.
+        second.go_on()
+
+    case.waits(mine, both)
+    first.end()
+    second.end()
+    case.holds_or_nothing(mine)
+    case.lets_go(mine)
+
+
+@operation
+def wait_for_a_death(case):
+    other = holder(case.path)
+    lock = new_lock(case.path)
+    case.waits(lock, other.die)
+    other.end()
+    left = case.error and semlock._native.look(os.fsencode(case.path))
+    case.holds_or_nothing(lock, left=left.content if left else None)
+    case.lets_go(lock)
+
+
+@operation
+def wait_until_the_time_is_over(case):
+    other = holder(case.path)
+    lock = new_lock(case.path)
+    with case.under_fault():
+        lock.acquire(timeout=0.01)
+    if isinstance(case.error, semlock.LockTimeoutError):
+        case.error = None
+    else:
+        must(case.is_clear(OSError), "it took a lock that is held")
+    must(case.opened == 0, f"{case.opened} descriptors leaked")
+    must(not lock.held, "two hold one lock")
+    other.go_on()
+    other.end()
+    lock.acquire(timeout=1)
+    case.holds(lock)
+    case.lets_go(lock)
 
 
 def limit_descriptors() -> None:

@@ -10,18 +10,34 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { NOTHING, FAIL_BEFORE, FAIL_AFTER, KILL_BEFORE, KILL_AFTER, STOP_BEFORE, STOP_AFTER };
+enum {
+    NOTHING,
+    FAIL_BEFORE,
+    FAIL_AFTER,
+    KILL_BEFORE,
+    KILL_AFTER,
+    STOP_BEFORE,
+    STOP_AFTER,
+    DEAF,           /* a watch is made that never tells anything */
+    DEAF_THEN_STOP, /* and then the process stops */
+};
 
 #define LOG_ROOM 1024
 #define RULE_ROOM 8
 #define FAULT_ROOM 8
+#define SYS_PIDFD_OPEN 434 /* everywhere; old headers don't know it */
 
 static struct {
     int armed; /* calls are counted and written down */
@@ -35,6 +51,10 @@ static struct {
     int next;      /* the fault that comes next */
     int report;    /* where to tell that the process is about to stop, or -1 */
     int skip_sync; /* the disk is left out: no test here pulls the plug */
+    void (*asleep)(void); /* what else happens in the world while this process sleeps */
+    int at_barrier;       /* it happens as well where the core waits for a removal to end */
+    int tell_asleep;      /* the next sleep is to be told of */
+    int deaf;             /* no watch tells anything */
     int count;     /* calls since it was armed */
     char log[LOG_ROOM][16];
     struct {
@@ -104,6 +124,28 @@ void
 fault_skip_sync(int skip)
 {
     state.skip_sync = skip;
+}
+
+/* Have something called whenever the core is about to sleep, or waits for a removal. */
+void
+fault_when_asleep(void (*what)(void), int at_barrier)
+{
+    state.asleep = what;
+    state.at_barrier = at_barrier;
+}
+
+/* Let no watch tell anything from now on. */
+void
+fault_deafen(void)
+{
+    state.deaf = 1;
+}
+
+/* Have the next sleep told of, where stops are. */
+void
+fault_tell_asleep(void)
+{
+    state.tell_asleep = 1;
 }
 
 void
@@ -229,6 +271,107 @@ enter(const char *name)
         return action == FAIL_BEFORE ? -1 : (type)leave(action, (long)real arguments);        \
     }
 
+/* Every sleep of the core is this one; what happens in the meantime has happened before it. */
+int
+ppoll(struct pollfd *what, nfds_t count, const struct timespec *time, const sigset_t *mask)
+{
+    int action;
+    REAL(ppoll)
+    if (!from_the_core(__builtin_return_address(0))) {
+        return real(what, count, time, mask);
+    }
+    if (state.armed && state.asleep != NULL) {
+        state.asleep();
+    }
+    if (state.armed && state.tell_asleep) {
+        state.tell_asleep = 0;
+        if (state.report >= 0 && write(state.report, "asleep\n", 7) < 0) {
+            raise(SIGKILL);
+        }
+    }
+    action = enter("ppoll");
+    return action == FAIL_BEFORE ? -1 : (int)leave(action, real(what, count, time, mask));
+}
+
+/* A watch that is deaf stands for one that was made when its news had been told already. */
+int
+inotify_add_watch(int fd, const char *path, uint32_t mask)
+{
+    int action;
+    REAL(inotify_add_watch)
+    if (!from_the_core(__builtin_return_address(0))) {
+        return real(fd, path, mask);
+    }
+    action = enter("addwatch");
+    if (action == FAIL_BEFORE) {
+        return -1;
+    }
+    if (action == DEAF || action == DEAF_THEN_STOP || state.deaf) {
+        mask = IN_UNMOUNT | IN_DONT_FOLLOW | IN_MOVE; /* none of which a file tells */
+        action = action == DEAF_THEN_STOP ? STOP_AFTER : action == DEAF ? NOTHING : action;
+    }
+    return (int)leave(action, real(fd, path, mask));
+}
+
+/* What the C library has no function for, or had none a few years ago. */
+long
+syscall(long number, ...)
+{
+    long a, b, c, d, e, f;
+    int action;
+    va_list rest;
+    REAL(syscall)
+    va_start(rest, number);
+    a = va_arg(rest, long);
+    b = va_arg(rest, long);
+    c = va_arg(rest, long);
+    d = va_arg(rest, long);
+    e = va_arg(rest, long);
+    f = va_arg(rest, long);
+    va_end(rest);
+    if (!from_the_core(__builtin_return_address(0))) {
+        return real(number, a, b, c, d, e, f);
+    }
+    if (state.armed && number == SYS_renameat2 && state.at_barrier) {
+        state.asleep();
+    }
+    action = enter(number == SYS_renameat2       ? "renameat2"
+                   : number == SYS_getdents64    ? "getdents"
+                   : number == SYS_PIDFD_OPEN    ? "pidfd"
+                                                 : "syscall");
+    if (action == FAIL_BEFORE) {
+        return -1;
+    }
+    a = real(number, a, b, c, d, e, f);
+    if (action == FAIL_AFTER && number == SYS_PIDFD_OPEN && a >= 0) {
+        close((int)a);
+    }
+    return leave(action, a);
+}
+
+int
+inotify_init1(int flags)
+{
+    int action, fd;
+    REAL(inotify_init1)
+    if (!from_the_core(__builtin_return_address(0))) {
+        return real(flags);
+    }
+    action = enter("inotify");
+    if (action == FAIL_BEFORE) {
+        return -1;
+    }
+    fd = real(flags);
+    if (action == FAIL_AFTER && fd >= 0) {
+        close(fd);
+    }
+    return (int)leave(action, fd);
+}
+
+WRAP(int, inotify_rm_watch, "rmwatch", (int fd, int mark), (fd, mark))
+WRAP(int, chmod, "chmod", (const char *path, mode_t mode), (path, mode))
+WRAP(int, mkdir, "mkdir", (const char *path, mode_t mode), (path, mode))
+WRAP(int, rmdir, "rmdir", (const char *path), (path))
 WRAP(int, access, "access", (const char *path, int mode), (path, mode))
 WRAP(int, faccessat, "faccessat", (int at, const char *path, int mode, int flags),
      (at, path, mode, flags))
@@ -260,6 +403,7 @@ WRAP(int, flock, operation == LOCK_UN ? "unlock" : "flock", (int fd, int operati
     WRAP(int, __xstat##ending, "stat", (int version, const char *path, void *seen),           \
          (version, path, seen))                                                               \
     WRAP(int, fstatfs##ending, "fstatfs", (int fd, void *seen), (fd, seen))                   \
+    WRAP(int, statfs##ending, "statfs", (const char *path, void *seen), (path, seen))         \
     WRAP(int, getrlimit##ending, "getrlimit", (int which, void *limit), (which, limit))       \
     WRAP(int, ftruncate##ending, "ftruncate", (int fd, offset size), (fd, size))              \
     WRAP(ssize_t, pread##ending, "pread", (int fd, void *bytes, size_t size, offset at),      \

@@ -17,9 +17,12 @@ from semlock import _core
 
 SOURCE = Path(faultlib.__file__).with_name("faultops.py")
 # Read from the source: importing it would want the shim in this process.
-OPERATIONS = re.findall(
-    r"^@operation.*\ndef (\w+)", SOURCE.read_text(encoding="utf-8"), re.MULTILINE
-)
+OPERATIONS = [
+    pytest.param(name, marks=[pytest.mark.stress] if "long=True" in options else [])
+    for options, name in re.findall(
+        r"^@operation(.*)\ndef (\w+)", SOURCE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+]
 
 # What the core calls that is no system call, or none that can fail.
 HARMLESS = re.compile(

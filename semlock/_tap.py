@@ -1,0 +1,450 @@
+"""Where events come from: while anybody listens, methods of the locks are ones that tell.
+
+Nobody listens in most programs, and for them nothing of this is on the way: the methods are
+replaced when the first listener comes, and put back when the last one goes.  What a method
+wins inside of its ``try`` it gives back when it is struck, however much is told in between.
+
+A listener is called with the name of the event, the lock's path, the time of the monotonic
+clock in nanoseconds, and the event's fields.  docs/seeing.md tells what they are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import get_ident
+from functools import wraps
+from time import monotonic_ns
+
+from semlock import _many, _process, _status
+from semlock._engine import BaseLock
+from semlock._errors import LockLostError, LockTimeoutError, SemlockError
+from semlock._native import this_thread, token_of
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any, TypeAlias
+
+    from semlock._notice import Notice
+    from semlock._status import LockStatus
+
+    Fields: TypeAlias = dict[str, Any]
+    Listener: TypeAlias = Callable[[str, str, int, Fields], object]
+    # A method that is replaced: what it is made of differs too much for a narrower type.
+    Method: TypeAlias = Callable[..., Any]
+
+_frame = sys._getframe
+_PREFIX = ".semlock-"  # the core's own files, which are no locks
+_EVER = float("inf")
+_release_now = _process.release_now
+
+_listeners: tuple[Listener, ...] = ()
+_originals: list[tuple[type, str, Method]] = []
+
+# The threads that are telling just now.  A listener may use locks too, and would hear of
+# them for ever.
+_telling: set[int] = set()
+
+# By their tokens, the holds that have not ended: in which thread they began, and when; 0 for
+# one that had begun before the first listener came.
+_holds: dict[bytes, tuple[int, int]] = {}
+
+
+def listen(listener: Listener) -> None:
+    """Have a function called with each event, until ``unlisten``."""
+    global _listeners  # noqa: PLW0603 - there is one set of methods to replace
+    _listeners = (*_listeners, listener)
+    if not _originals:
+        for lock in _process.all_locks():
+            if lock._native.held:
+                _holds[token_of(lock._native)] = (0, 0)
+        _replace_all()
+
+
+def unlisten(listener: Listener) -> None:
+    """Call a function no more; does nothing if it is not called now."""
+    global _listeners  # noqa: PLW0603
+    _listeners = tuple(other for other in _listeners if other is not listener)
+    if not _listeners:
+        _put_back()
+        _holds.clear()
+
+
+def _forget() -> None:
+    # The child holds nothing, and none of the threads came along.
+    _holds.clear()
+    _telling.clear()
+
+
+_process.on_fork(_forget)
+
+
+# -------------------------------------------------------------------- telling
+
+
+def tell(event: str, path: str, at: int, fields: Fields) -> None:
+    """Call all listeners."""
+    thread = get_ident()
+    if thread in _telling:
+        return
+    try:
+        _telling.add(thread)
+        for listener in _listeners:
+            listener(event, path, at, fields)
+    finally:
+        _telling.discard(thread)
+
+
+def _tell(event: str, lock: BaseLock, at: int, **fields: Any) -> None:
+    if lock.tag is not None:
+        fields["tag"] = lock.tag
+    tell(event, lock.path, at, fields)
+
+
+def _took(lock: BaseLock, asked: int) -> None:
+    token = token_of(lock._native)
+    now = monotonic_ns()
+    _holds[token] = (get_ident(), now)
+    _tell("acquire", lock, now, waited=now - asked, token=token.decode())
+
+
+def _took_in_batch(lock: BaseLock) -> None:
+    if lock._native.depth == 1:
+        _took(lock, monotonic_ns())
+
+
+def _left(lock: BaseLock, token: bytes, at: int, event: str = "release") -> None:
+    """Tell that a hold is over, once; once more if an interrupt struck while that was told."""
+    hold = _holds.get(token)
+    if hold is None:
+        return
+    fields: Fields = {"token": token.decode()}
+    if hold[1]:
+        fields["held"] = at - hold[1]
+    try:
+        _tell(event, lock, at, **fields)
+    except Exception:
+        _holds.pop(token, None)
+        raise
+    _holds.pop(token, None)
+
+
+def _gave_up(lock: BaseLock, asked: int, error: BaseException) -> None:
+    now = monotonic_ns()
+    if isinstance(error, LockTimeoutError):
+        _tell("timeout", lock, now, waited=now - asked, **_holder(error.status))
+    else:
+        _tell("failed", lock, now, waited=now - asked, error=type(error).__name__)
+
+
+def _holder(found: LockStatus | None, name: str = "holder") -> Fields:
+    info = None if found is None else found.info
+    if info is None:
+        return {}
+    fields: Fields = {}
+    if info.pid is not None:
+        fields[name] = info.pid
+    if info.tag is not None:
+        fields[f"{name}_tag"] = info.tag
+    return fields
+
+
+def _removed(found: LockStatus, robs: bool) -> None:
+    if os.path.basename(found.path).startswith(_PREFIX):
+        return
+    fields = _holder(found, "from")
+    fields["why"] = found.reason or ("by force" if robs else "by its owner")
+    fields["verdict"] = found.verdict
+    fields["evidence"] = found.evidence
+    tell("remove" if found.reason is None else "reclaim", found.path, monotonic_ns(), fields)
+
+
+def _is_held_here(lock: BaseLock) -> bool:
+    """Tell whether this thread holds the lock, so that to acquire it only counts once more."""
+    native = lock._native
+    if native.owner == this_thread():
+        return True
+    # A heartbeat may borrow the lock for a moment.
+    hold = _holds.get(token_of(native)) if native.held else None
+    return hold is not None and hold[0] == get_ident()
+
+
+class _TellingNotice:
+    """Tells that a wait has begun and for whom, and then what it was to tell besides."""
+
+    __slots__ = ("_lock", "_notice", "due")
+
+    def __init__(self, lock: BaseLock, notice: Notice | None) -> None:
+        self._lock: BaseLock | None = lock
+        self._notice = notice
+        self.due = _EVER
+
+    def tell(self, now: float) -> None:
+        """Tell what is to be told by now."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            _waits(lock)
+        if self._notice is not None:
+            self._notice.tell(now)
+            self.due = self._notice.due
+
+
+def _waits(lock: BaseLock) -> None:
+    try:
+        found = lock.status()
+    except OSError:
+        found = None  # whoever tries next will say what is wrong
+    _tell("wait", lock, monotonic_ns(), **_holder(found))
+
+
+# -------------------------------------------------------------------- the methods that tell
+
+
+def _telling_take(original: Method) -> Method:
+    @wraps(original)
+    def _take(self: BaseLock, timeout: float | None, frame: FrameType) -> None:
+        if _is_held_here(self):
+            return original(self, timeout, frame)  # type: ignore[no-any-return]
+        asked = monotonic_ns()
+        before = self._native.serial
+        try:
+            _tell("request", self, asked)
+            original(self, timeout, frame)
+            _took(self, asked)
+        except BaseException as error:
+            self._undo(before)
+            _gave_up(self, asked, error)
+            raise
+
+    return _take
+
+
+def _telling_try(original: Method) -> Method:
+    @wraps(original)
+    def try_acquire(self: BaseLock) -> bool:
+        if _is_held_here(self):
+            return original(self)  # type: ignore[no-any-return]
+        asked = monotonic_ns()
+        before = self._native.serial
+        try:
+            won: bool = original(self)
+            if won:
+                # The engine has noted where it was called from, which is here.
+                frame = _frame(1)
+                self._place = (frame.f_code, frame.f_lasti)
+                _took(self, asked)
+            else:
+                _tell("refused", self, asked)
+        except BaseException as error:
+            self._undo(before)
+            _gave_up(self, asked, error)
+            raise
+        return won
+
+    return try_acquire
+
+
+def _telling_release(original: Method) -> Method:
+    @wraps(original)
+    def release(self: BaseLock, *arguments: Any) -> None:
+        native = self._native
+        endings = native.endings
+        try:
+            token = token_of(native)
+            # The time before it is let go: holds that follow each other never overlap.
+            at = monotonic_ns()
+            original(self, *arguments)
+            _release_done(self, token, endings, at)
+        except (SemlockError, OSError):
+            raise
+        except BaseException:
+            self._end(endings)
+            raise
+
+    return release
+
+
+def _release_done(lock: BaseLock, token: bytes, endings: int, at: int) -> None:
+    # Neither the end of a nested hold, nor that of a block which the parent entered.
+    native = lock._native
+    if native.endings != endings and (token_of(native) != token or not native.held):
+        _left(lock, token, at)
+
+
+def _telling_end(original: Method) -> Method:
+    @wraps(original)
+    def _end(self: BaseLock, endings: int) -> None:
+        token = token_of(self._native)
+        original(self, endings)
+        _release_done(self, token, endings, monotonic_ns())
+
+    return _end
+
+
+def _telling_release_now(original: Method) -> Method:
+    @wraps(original)
+    def release_now(lock: BaseLock) -> None:
+        token, endings = token_of(lock._native), lock._native.endings
+        original(lock)
+        _release_done(lock, token, endings, monotonic_ns())
+
+    return release_now
+
+
+def _telling_of_loss(original: Method) -> Method:
+    @wraps(original)
+    def method(self: BaseLock, *arguments: Any) -> Any:
+        token = token_of(self._native)
+        try:
+            return original(self, *arguments)
+        except LockLostError:
+            _left(self, token, monotonic_ns(), "lost")
+            raise
+
+    return method
+
+
+def _telling_refresh(original: Method) -> Method:
+    original = _telling_of_loss(original)
+
+    @wraps(original)
+    def _refresh(self: BaseLock, patience: float) -> bool:
+        done: bool = original(self, patience)
+        if done:
+            _tell("refresh", self, monotonic_ns())
+        return done
+
+    return _refresh
+
+
+def _telling_waiter(original: Method) -> Method:
+    @wraps(original)
+    def _waiter(self: BaseLock, timeout: float | None) -> Any:
+        waiter = original(self, timeout)
+        waiter._notice = _TellingNotice(self, waiter._notice)
+        return waiter
+
+    return _waiter
+
+
+def _telling_steps(original: Method) -> Method:
+    @wraps(original)
+    def _acquiring(self: Any, *arguments: Any, **options: Any) -> Any:
+        asked = monotonic_ns()
+        before = self._native.serial
+        waits = False
+        try:
+            _tell("request", self, asked)
+            steps = original(self, *arguments, **options)
+            answer = None
+            while True:
+                try:
+                    step = steps.send(answer)
+                except StopIteration:
+                    break
+                if not waits and hasattr(step, "seconds"):
+                    waits = True
+                    _waits(self)
+                answer = yield step
+            if self._native.serial != before:  # else the manager has it already
+                _took(self, asked)
+        except BaseException as error:
+            _gave_up(self, asked, error)
+            raise
+
+    return _acquiring
+
+
+def _telling_release_async(original: Method) -> Method:
+    @wraps(original)
+    async def release_async(self: BaseLock) -> None:
+        token, endings = token_of(self._native), self._native.endings
+        at = monotonic_ns()
+        try:
+            await original(self)
+        finally:
+            _release_done(self, token, endings, at)
+
+    return release_async
+
+
+def _telling_win(original: Method) -> Method:
+    @wraps(original)
+    async def _win(self: BaseLock, timeout: float | None, frame: FrameType, result: Any) -> Any:
+        asked = monotonic_ns()
+        won = False
+        try:
+            _tell("request", self, asked)
+            result = await original(self, timeout, frame, result)
+            won = True
+            _took(self, asked)
+        except BaseException as error:
+            if won:
+                self._end(self._native.endings)
+            _gave_up(self, asked, error)
+            raise
+        return result
+
+    return _win
+
+
+# By class, the methods that are replaced.  A class whose own methods call those above them
+# needs no entry.
+_TELLING: dict[str, dict[str, Callable[[Method], Method]]] = {
+    "BaseLock": {
+        "_take": _telling_take,
+        "try_acquire": _telling_try,
+        "release": _telling_release,
+        "__exit__": _telling_release,
+        "_end": _telling_end,
+        "check": _telling_of_loss,
+        "_finish_release": _telling_of_loss,
+        "_refresh": _telling_refresh,
+        "_waiter": _telling_waiter,
+    },
+    "SidecarLock": {
+        "try_acquire": _telling_try,
+        "_acquiring": _telling_steps,
+        "release_async": _telling_release_async,
+    },
+    "AsyncLock": {
+        "_win": _telling_win,
+        "_async_waiter": _telling_waiter,
+    },
+}
+
+
+def _replace(kind: type) -> None:
+    if kind.__module__.partition(".")[0] != "semlock":
+        return  # a user's class, whose methods call ours
+    for name, make in _TELLING.get(kind.__name__, {}).items():
+        original = kind.__dict__.get(name)
+        if original is not None:
+            _originals.append((kind, name, original))
+            setattr(kind, name, make(original))
+
+
+def _replace_all() -> None:
+    todo: list[type] = [BaseLock]
+    while todo:
+        kind = todo.pop()
+        _replace(kind)
+        todo += kind.__subclasses__()
+    # Lock systems that are imported later on are met when their classes are made.
+    BaseLock.__init_subclass__ = classmethod(_replace)  # type: ignore[assignment]
+    _status.on_removed = _removed
+    _many.on_taken = _took_in_batch
+    _process.release_now = _telling_release_now(_release_now)
+
+
+def _put_back() -> None:
+    _status.on_removed = None
+    _many.on_taken = None
+    _process.release_now = _release_now
+    if _originals:
+        del BaseLock.__init_subclass__
+    while _originals:
+        kind, name, original = _originals.pop()
+        setattr(kind, name, original)

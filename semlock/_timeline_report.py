@@ -1,0 +1,281 @@
+"""The words of a timeline: locks, the longest waits, convoys, and what never ended."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+
+from semlock._records import printable
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from semlock._timeline import Span, Trace
+
+LONGEST = 5  # how many waits are named
+_CONVOYS = 5
+
+# A convoy: at least so many wait all the time ...
+_QUEUE = 2
+# ... and so many at once behind one hold, or over so many hand-overs.
+_BEHIND = 3
+_HAND_OVERS = 3
+
+
+def duration(nanoseconds: float) -> str:
+    """Write a duration with the unit that fits."""
+    for unit, size in (("min", 60e9), ("s", 1e9), ("ms", 1e6)):
+        if nanoseconds >= size:
+            return (
+                f"{nanoseconds / size:.3g} {unit}"
+                if nanoseconds < 1000 * size
+                else (f"{nanoseconds / size:.0f} {unit}")
+            )
+    return f"{nanoseconds / 1e3:.3g} µs"
+
+
+def names_of(locks: list[str]) -> dict[str, str]:
+    """Give each lock the shortest end of its path that is its own."""
+    names: dict[str, str] = {}
+    for path in locks:
+        parts = path.replace(os.sep, "/").split("/")
+        ends = ("/".join(parts[-count:]) for count in range(1, len(parts) + 1))
+        names[path] = next((end for end in ends if _is_own(end, path, locks)), path)
+    return {path: printable(name) for path, name in names.items()}
+
+
+def _is_own(end: str, path: str, locks: list[str]) -> bool:
+    return not any(
+        other != path and other.replace(os.sep, "/").endswith("/" + end) for other in locks
+    )
+
+
+def longest_waits(trace: Trace, count: int = LONGEST) -> list[Span]:
+    """Give the longest waits, the longest first."""
+    return sorted(trace.waits, key=lambda span: (-span.length, span.begin))[:count]
+
+
+def blocker(trace: Trace, wait: Span) -> Span | None:
+    """Find the hold that a wait was longest behind."""
+    found = [
+        hold
+        for hold in trace.holds
+        if hold.lock == wait.lock and hold.begin < wait.end and hold.end > wait.begin
+    ]
+    return max(
+        found,
+        key=lambda hold: min(hold.end, wait.end) - max(hold.begin, wait.begin),
+        default=None,
+    )
+
+
+class Convoy:
+    """A time in which at least two waited for a lock without a break."""
+
+    __slots__ = ("begin", "end", "held", "holds", "lock", "longest", "most", "waiters")
+
+    def __init__(self, lock: str, begin: int, end: int, most: int) -> None:
+        self.lock = lock
+        self.begin = begin
+        self.end = end
+        self.most = most
+        self.waiters = 0
+        self.holds = 0
+        self.held = 0
+        self.longest: Span | None = None
+
+    @property
+    def length(self) -> int:
+        """How long it lasted, in nanoseconds."""
+        return self.end - self.begin
+
+
+def depths(waits: list[Span]) -> list[tuple[int, int]]:
+    """Say from when on how many waited: (time, number), in order."""
+    steps: dict[int, int] = {}
+    for wait in waits:
+        steps[wait.begin] = steps.get(wait.begin, 0) + 1
+        steps[wait.end] = steps.get(wait.end, 0) - 1
+    depth = 0
+    found = []
+    for at in sorted(steps):
+        if steps[at]:
+            depth += steps[at]
+            found.append((at, depth))
+    return found
+
+
+def convoys(trace: Trace) -> list[Convoy]:
+    """Find the convoys, the longest first.
+
+    A convoy is a time in which at least two waited for one lock without a break, if three or
+    more did so at once, or if the lock went from hand to hand three times or more.
+    """
+    found: list[Convoy] = []
+    for lock in trace.locks:
+        waits = [wait for wait in trace.waits if wait.lock == lock]
+        holds = [hold for hold in trace.holds if hold.lock == lock]
+        starts = [hold.begin for hold in holds]
+        for convoy in _stretches(lock, waits):
+            within = holds[
+                max(0, bisect_left(starts, convoy.begin) - 1) : bisect_right(starts, convoy.end)
+            ]
+            within = [h for h in within if h.end > convoy.begin and h.begin < convoy.end]
+            parts = [min(h.end, convoy.end) - max(h.begin, convoy.begin) for h in within]
+            convoy.holds = len(within)
+            convoy.held = sum(parts)
+            if within:
+                convoy.longest = max(
+                    zip(parts, range(len(within)), within, strict=True), key=lambda p: p[:2]
+                )[2]
+            convoy.waiters = len(
+                {
+                    (wait.process.number, wait.worker)
+                    for wait in waits
+                    if wait.end > convoy.begin and wait.begin < convoy.end
+                }
+            )
+            if convoy.most >= _BEHIND or convoy.holds > _HAND_OVERS:
+                found.append(convoy)
+    return sorted(found, key=lambda convoy: (-convoy.length, convoy.begin))
+
+
+def _stretches(lock: str, waits: list[Span]) -> list[Convoy]:
+    found = []
+    begin, most = None, 0
+    for at, depth in depths(waits):
+        if depth >= _QUEUE:
+            begin = at if begin is None else begin
+            most = max(most, depth)
+        elif begin is not None:
+            found.append(Convoy(lock, begin, at, most))
+            begin, most = None, 0
+    return found
+
+
+def _middle(lengths: list[int]) -> int:
+    return sorted(lengths)[len(lengths) // 2] if lengths else 0
+
+
+def report(trace: Trace, name: str) -> str:
+    """Say in words what stands out."""
+    names = names_of(trace.locks)
+    of = _count(len(trace.processes), "process", "processes")
+    events = f"{_count(trace.events, 'event')} of {of} and {_count(len(trace.locks), 'lock')}"
+    lines = [f"{printable(name)}: {duration(trace.end)}, {events}"]
+    if trace.skipped:
+        lines.append(f"{_count(trace.skipped, 'line')} can't be read and were left out.")
+    lines += ["", *_table(trace, names), "", *_waits(trace, names), "", *_convoys(trace, names)]
+    odd = _odd(trace, names)
+    if odd:
+        lines += ["", *odd]
+    return "\n".join(lines) + "\n"
+
+
+def _count(number: int, one: str, more: str = "") -> str:
+    return f"{number} {one if number == 1 else more or one + 's'}"
+
+
+def _table(trace: Trace, names: dict[str, str]) -> list[str]:
+    rows = [("Lock", "holds", "busy", "median hold", "waits", "median wait", "longest wait")]
+    for lock in sorted(trace.locks, key=lambda path: names[path]):
+        held = [hold.length for hold in trace.holds if hold.lock == lock]
+        waited = [wait.length for wait in trace.waits if wait.lock == lock]
+        rows.append(
+            (
+                names[lock],
+                str(len(held)),
+                f"{100 * sum(held) / max(1, trace.end):.0f} %",
+                duration(_middle(held)) if held else "-",
+                str(len(waited)),
+                duration(_middle(waited)) if waited else "-",
+                duration(max(waited)) if waited else "-",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _waits(trace: Trace, names: dict[str, str]) -> list[str]:
+    found = longest_waits(trace)
+    if not found:
+        return ["Nobody waited."]
+    return ["The longest waits"] + [
+        f"{number}. {wait_in_words(trace, wait, names)}" for number, wait in enumerate(found, 1)
+    ]
+
+
+_ENDS = {
+    "timeout": "in vain: its time was over",
+    "failed": "in vain",
+    "open": "and no end was seen",
+    "exit": "until it ended",
+}
+
+
+def wait_in_words(trace: Trace, wait: Span, names: dict[str, str]) -> str:
+    """Say who waited for what, behind whom, and how it ended."""
+    words = f"{duration(wait.length)} for {names[wait.lock]} at +{duration(wait.begin)}: "
+    words += printable(wait.who)
+    if wait.ended in _ENDS:
+        words += f", {_ENDS[wait.ended]}"
+    hold = blocker(trace, wait)
+    if hold is not None:
+        behind = min(hold.end, wait.end) - max(hold.begin, wait.begin)
+        words += f"; {duration(behind)} of it behind {printable(hold.who)}"
+        if hold.tag:
+            words += f" ({printable(hold.tag)})"
+    elif wait.behind is not None:
+        words += f"; behind process {wait.behind}, of which there is no trace"
+    return words
+
+
+def _convoys(trace: Trace, names: dict[str, str]) -> list[str]:
+    found = convoys(trace)
+    if not found:
+        return ["No convoys: nowhere did two or more wait for one lock for long."]
+    lines = ["Convoys, in which two or more waited for a lock without a break"]
+    for number, convoy in enumerate(found[:_CONVOYS], 1):
+        lines.append(f"{number}. {convoy_in_words(convoy, names)}")
+    if len(found) > _CONVOYS:
+        lines.append(f"   and {len(found) - _CONVOYS} shorter ones")
+    return lines
+
+
+def convoy_in_words(convoy: Convoy, names: dict[str, str]) -> str:
+    """Say where, when and how long, and what it was made of."""
+    words = (
+        f"{duration(convoy.length)} at {names[convoy.lock]} from +{duration(convoy.begin)}: "
+        f"up to {convoy.most} of {convoy.waiters} waited behind {_count(convoy.holds, 'hold')}"
+    )
+    idle = convoy.length - convoy.held
+    if convoy.length and convoy.held:
+        words += f"; it was held {100 * convoy.held / convoy.length:.0f} % of the time"
+        if idle > 0 and convoy.holds > 1:
+            words += f", and changed hands in {duration(idle / convoy.holds)}"
+    if convoy.longest is not None:
+        words += f"; the longest hold: {duration(convoy.longest.length)} by "
+        words += printable(convoy.longest.who)
+        if convoy.longest.tag:
+            words += f" ({printable(convoy.longest.tag)})"
+    return words
+
+
+def _odd(trace: Trace, names: dict[str, str]) -> list[str]:
+    lines = [
+        f"+{duration(mark.at)} {names[mark.lock]}: {printable(mark.process.name)} "
+        f"{printable(mark.text)}"
+        for mark in trace.marks
+        if mark.kind in ("reclaim", "remove", "lost")
+    ]
+    lines += [
+        f"+{duration(hold.begin)} {names[hold.lock]}: {printable(hold.who)} has not released it"
+        for hold in trace.holds
+        if hold.ended in ("open", "exit")
+    ]
+    return ["What else stands out", *lines] if lines else []

@@ -1,0 +1,226 @@
+"""Seeing what locks do: each request, wait, acquire, refresh, loss, release and reclaim.
+
+::
+
+    import semlock.trace
+
+    semlock.trace.start("/tmp/locks.jsonl")
+
+or, for a program that knows nothing of it, ``SEMLOCK_TRACE=/tmp/locks.jsonl`` in its
+environment.  Each event is one line of JSON, written by one call, so that any number of
+processes can share a file; ``semlock timeline`` makes a picture of it.
+
+While this is on, Python's audit hooks get each event as ``semlock.<event>``, with the lock's
+path and a dictionary of its fields, and the logger ``semlock.trace`` gets it at level DEBUG.
+While it is off it costs nothing at all, so nothing is raised or logged then either.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from _thread import get_native_id
+from json.encoder import encode_basestring_ascii
+from time import monotonic_ns, time_ns
+
+from semlock import _tap
+from semlock._identity import this_process
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from typing import Any
+
+    from semlock._status import StrPath
+    from semlock._tap import Fields
+
+__all__ = ["start", "started", "stop"]
+
+_DEBUG = 10
+_QUOTED_LIMIT = 1000
+
+
+class _Writer:
+    """Writes events into a file that others may write to as well."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._quoted: dict[str, str] = {}
+        self._torn = False
+        self._pid = 0
+        self._open()
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        self._fd = os.open(self._path, flags, 0o666)
+        found = os.fstat(self._fd)
+        self._identity = (found.st_dev, found.st_ino)
+
+    def __call__(self, event: str, path: str, at: int, fields: Fields) -> None:
+        try:
+            if self._pid != os.getpid():
+                self.begin(at)
+            self._write(event, path, at, fields)
+        except OSError:
+            pass  # a full disk is no reason why a lock should fail
+
+    def begin(self, at: int) -> None:
+        """Introduce a process, which may be one that was forked off."""
+        self._pid = os.getpid()
+        me = this_process()
+        # Times of the monotonic clock can be compared where these two are the same.
+        clock = f"{me.boot}/{me.timens}"
+        fields = {"command": _command(), "host": me.host, "clock": clock}
+        self._write("start", "", at, fields)
+
+    def end(self) -> None:
+        """Tell that the process ends, if it has told anything."""
+        if self._pid == os.getpid():
+            self("exit", "", monotonic_ns(), {})
+
+    def close(self) -> None:
+        """Close the file, if it still is what was opened."""
+        if self._is_ours():
+            os.close(self._fd)
+
+    def _is_ours(self) -> bool:
+        # A program that becomes a daemon closes what it doesn't know, and its own files get
+        # the numbers.
+        try:
+            found = os.fstat(self._fd)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._identity
+
+    def _write(self, event: str, path: str, at: int, fields: Fields) -> None:
+        wall = time_ns() - monotonic_ns() + at
+        parts = [f'{{"t":{wall},"mono":{at},"event":"{event}"']
+        parts.append(f'"pid":{self._pid},"thread":{get_native_id()}')
+        if path:
+            parts.append(f'"lock":{self._quote(path)}')
+        task = _task()
+        if task is not None:
+            parts.append(f'"task":{encode_basestring_ascii(task)}')
+        for name, value in fields.items():
+            if isinstance(value, str):
+                parts.append(f'"{name}":{encode_basestring_ascii(value)}')
+            elif value is not None:
+                parts.append(f'"{name}":{value}')
+        line = (",".join(parts) + "}\n").encode("ascii")
+        if not self._is_ours():
+            self._open()
+        if self._torn:
+            # Half a line is one that nobody can read; ours shall not be the other half.
+            line = b"\n" + line
+        self._torn = os.write(self._fd, line) != len(line)
+
+    def _quote(self, path: str) -> str:
+        quoted = self._quoted.get(path)
+        if quoted is None:
+            if len(self._quoted) >= _QUOTED_LIMIT:
+                self._quoted.clear()
+            quoted = self._quoted[path] = encode_basestring_ascii(path)
+        return quoted
+
+
+def _command() -> str:
+    """Say what this process runs, without its arguments, in which there may be secrets."""
+    script = sys.argv[0] if getattr(sys, "argv", None) else ""
+    if script == "-m" and "-m" in sys.orig_argv[:-1]:
+        # It is not yet replaced by the module's file while that is looked for.
+        script = sys.orig_argv[sys.orig_argv.index("-m") + 1]
+    name = os.path.basename(script)
+    if name == "__main__.py":
+        name = os.path.basename(os.path.dirname(script))
+    return name if name and name != "-c" else os.path.basename(sys.executable or "python")
+
+
+def _task() -> str | None:
+    """Name the task that runs here, if one does."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        task = asyncio.current_task()
+        return None if task is None else str(task.get_name())
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_task():
+        return str(trio.lowlevel.current_task().name)
+    return None
+
+
+def _raise_audit_event(event: str, path: str, at: int, fields: Fields) -> None:
+    sys.audit(f"semlock.{event}", path, {"mono": at, **fields})
+
+
+def _log(event: str, path: str, at: int, fields: Fields) -> None:
+    logging: Any = sys.modules.get("logging")
+    if logging is None:
+        return  # nobody can listen
+    logger = logging.getLogger("semlock.trace")
+    if logger.isEnabledFor(_DEBUG):
+        told = " ".join(f"{name}={value}" for name, value in fields.items())
+        extra = {"semlock": {"event": event, "lock": path, "mono": at, **fields}}
+        logger.debug("%s %s %s", event, path, told, extra=extra)
+
+
+_started = False
+_writer: _Writer | None = None
+
+
+def start(path: StrPath | None = None) -> None:
+    """Tell of all locks of this process from now on, and of its forked children.
+
+    The events are added to the file at ``path``, which is made where it is missing; without
+    one they go to audit hooks and to the log only.  Called again, it changes the file.
+    """
+    global _started, _writer  # noqa: PLW0603 - one for each process
+    writer = None if path is None else _Writer(os.path.abspath(os.fsdecode(path)))
+    _stop_writing()
+    if writer is not None:
+        _writer = writer
+        writer.begin(monotonic_ns())
+        _tap.listen(writer)
+    if not _started:
+        _started = True
+        _tap.listen(_log)
+        _tap.listen(_raise_audit_event)
+
+
+def stop() -> None:
+    """Tell no more; the locks are as fast as before."""
+    global _started  # noqa: PLW0603
+    _started = False
+    _tap.unlisten(_raise_audit_event)
+    _tap.unlisten(_log)
+    _stop_writing()
+
+
+def started() -> bool:
+    """Say whether events are told now."""
+    return _started
+
+
+def _stop_writing() -> None:
+    global _writer
+    writer, _writer = _writer, None
+    if writer is not None:
+        _tap.unlisten(writer)
+        writer.end()
+        writer.close()
+
+
+def _start_by_environment(path: str) -> None:
+    """Start for a program that was started with ``SEMLOCK_TRACE``, and never end it."""
+    try:
+        start(path or None)
+    except OSError as error:
+        from warnings import warn  # noqa: PLC0415 - hardly ever needed
+
+        warn(f"SEMLOCK_TRACE: nothing is traced: {error}", RuntimeWarning, stacklevel=3)
+
+
+def _at_exit() -> None:
+    if _writer is not None:
+        _writer.end()
+
+
+atexit.register(_at_exit)

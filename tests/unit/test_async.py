@@ -1,0 +1,887 @@
+"""AsyncLock: tasks that wait, without their loop, by the kernel's word and not by the clock."""
+
+# The loop of a test may stand still.
+# ruff: noqa: ASYNC110, ASYNC115, ASYNC240
+
+import asyncio
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import semlock
+from semlock import AsyncLock, Lock, _hub, _native
+from support import Child, in_a_fork
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="nothing is heard there yet")
+
+FAST = {"durability": "none"}
+
+
+@pytest.fixture(autouse=True)
+def no_safety(monkeypatch, request):
+    """Nobody looks for himself, so whatever comes was told."""
+    if "safety" not in request.fixturenames:
+        monkeypatch.setattr(_hub, "next_safety", lambda: _native.now_ns() + 10**12)
+
+
+@pytest.fixture
+def safety():
+    """But here they do."""
+
+
+@pytest.fixture(scope="module")
+def neighbour():
+    with Child() as child:
+        yield child
+
+
+async def whole(function):
+    """Run a coroutine function, and see that the loop's hub has nothing left of it."""
+    await asyncio.wait_for(function(), 60)
+    hub = _hub.hub_here()
+    assert (hub.waits, hub._sleepers, hub._lines) == (set(), {}, {})
+
+
+def run(function):
+    """Run a coroutine function with an end to it, in debug mode."""
+    asyncio.run(whole(function), debug=True)
+
+
+def files():
+    """What this process has open.  Event sources are kept for the next wait, and no others are."""
+    gc.collect()
+    _native.drain_pool()
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the directory itself
+            found.append((os.readlink(f"/proc/self/fd/{number}"), int(number)))
+    idle = {kept - 1 for kept in _native.POOL.idle_events if kept}
+    assert {number for name, number in found if name == "anon_inode:inotify"} == idle
+    return sorted(name for name, number in found if number not in idle)
+
+
+@pytest.fixture
+def nothing_left(tmp_path):
+    """See that no descriptor, no file and no hub is left."""
+    before = files()
+    yield
+    assert files() == before
+    assert not list(_hub._alive)
+    assert os.listdir(tmp_path) == []
+
+
+async def waits_once(path):
+    async with AsyncLock(path):
+        with pytest.raises(TimeoutError):
+            await asyncio.create_task(AsyncLock(path).acquire(timeout=0.01))
+
+
+async def heard(hub, wait, paths, until=None):
+    """Hear for a wait that takes every holder for one that lives."""
+    while (outcome := await hub.hear(wait, until)) == _native.LOOK:
+        wait.judged(wait.which, _native.look(paths[wait.which]).view)
+    return outcome
+
+
+async def sleeping(*tasks):
+    """Give tasks the time to fall asleep: they don't, unless they wait for something else."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in tasks)
+
+
+# ---------------------------------------------------------------------- what it is
+
+
+def test_it_is_held_in_its_block(path, names):
+    async def main():
+        lock = AsyncLock(path, tag="why")
+        async with lock as entered:
+            assert entered is lock
+            assert lock.held
+            assert lock.token == lock.info.token
+            assert lock.info.tag == "why"
+            assert lock.status().verdict == "alive"
+            lock.check()
+            lock.refresh()
+            assert Lock(path).try_acquire() is False
+        assert not lock.held
+        assert names() == []
+
+    run(main)
+
+
+def test_acquire_gives_a_manager_that_does_not_acquire_again(path):
+    async def main():
+        lock = AsyncLock(path)
+        async with await lock.acquire(timeout=1) as entered:
+            assert entered is lock
+            assert lock.held
+        assert not lock.held
+        acquired = await lock.acquire()
+        assert "acquired" in repr(acquired)
+        lock.release()
+        with pytest.raises(semlock.NotHeldError):
+            lock.release()
+
+    run(main)
+
+
+def test_a_try_needs_no_loop(path):
+    lock, other = AsyncLock(path), AsyncLock(path)
+    assert lock.try_acquire()
+    assert other.try_acquire() is False
+    assert lock.try_acquire() is False
+    lock.release()
+    assert other.try_acquire()
+    other.release()
+
+
+def test_it_decorates_coroutine_functions(path):
+    lock = AsyncLock(path)
+
+    @lock
+    async def job(number):
+        """Do it."""
+        assert lock.held
+        await asyncio.sleep(0)
+        return number
+
+    async def main():
+        assert await asyncio.gather(job(1), job(2)) == [1, 2]
+
+    run(main)
+    assert job.__doc__ == "Do it."
+    with pytest.raises(TypeError, match="coroutine"):
+        lock(len)
+
+
+def test_a_plain_with_says_what_to_do(path):
+    lock = AsyncLock(path)
+    with pytest.raises(TypeError, match="async with"):
+        lock.__enter__()
+    with pytest.raises(TypeError):
+        AsyncLock(path, reentrant=True)
+    with pytest.raises(ValueError, match="timeout"):
+        lock.acquire(timeout=-1)
+
+
+def test_a_loss_is_told_at_the_end_of_the_block(path):
+    async def main():
+        with pytest.raises(semlock.LockLostError):
+            async with AsyncLock(path):
+                os.unlink(path)
+
+    run(main)
+
+
+def test_importing_the_package_does_not_import_asyncio():
+    code = (
+        "import semlock, sys; assert 'asyncio' not in sys.modules; semlock.AsyncLock; "
+        "assert 'asyncio' in sys.modules; assert semlock.AsyncLock.__module__ == 'semlock'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+    with pytest.raises(AttributeError):
+        _ = semlock.NoSuchThing
+
+
+# ---------------------------------------------------------------------- who waits for whom
+
+
+@pytest.mark.parametrize("fair", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_tasks_exclude_each_other_in_order(path, nothing_left, shared, fair):
+    async def main():
+        one = AsyncLock(path, fair=fair, **FAST)
+        inside, order = [], []
+
+        async def work(number):
+            async with one if shared else AsyncLock(path, fair=fair, **FAST):
+                inside.append(number)
+                await asyncio.sleep(0)
+                assert inside == [number]
+                order.append(number)
+                inside.clear()
+
+        await asyncio.gather(*(work(number) for number in range(30)))
+        assert order == list(range(30))
+
+    run(main)
+
+
+def test_a_task_that_waits_for_itself_is_told(path, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    detour = str(tmp_path / "link" / "the.lock")
+
+    async def main():
+        lock = AsyncLock(path)
+        async with lock:
+            for other in (lock, AsyncLock(path), AsyncLock(detour), AsyncLock(path, fair=True)):
+                with pytest.raises(semlock.LockDeadlockError, match="very task") as caught:
+                    await other.acquire()
+                assert __file__ in str(caught.value)
+                with pytest.raises(semlock.LockTimeoutError):
+                    await other.acquire(timeout=0)
+            # With others in line before it too, where nobody looks at the file.
+            waits = asyncio.create_task(AsyncLock(path).acquire())
+            await sleeping(waits)
+            with pytest.raises(semlock.LockDeadlockError):
+                await AsyncLock(path).acquire()
+            waits.cancel()
+            with pytest.raises(semlock.LockDeadlockError, match="very thread"):
+                Lock(path).acquire()
+            assert lock.held
+            lock.check()
+
+    run(main)
+
+
+def test_a_lock_that_the_thread_holds_by_itself_is_waited_for(path):
+    async def main():
+        lock = Lock(path)
+        lock.acquire()
+        waits = asyncio.create_task(AsyncLock(path).acquire())
+        await sleeping(waits)
+        lock.release()
+        async with await waits:
+            pass
+
+    run(main)
+
+
+def test_a_wait_that_is_given_up_does_not_take_the_lock_from_another_task(path):
+    """The object is one, and it is held by the same thread."""
+
+    async def main():
+        lock = AsyncLock(path)
+        await lock.acquire()
+        first, second = (asyncio.create_task(lock.acquire()) for _ in range(2))
+        await sleeping(first, second)
+        lock.release()
+        await first
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert lock.held
+        lock.check()
+        lock.release()
+
+    run(main)
+
+
+def test_any_task_may_let_go(path):
+    async def main():
+        lock = AsyncLock(path)
+        await asyncio.create_task(lock.acquire())
+        waits = asyncio.create_task(lock.acquire())
+        await sleeping(waits)
+        lock.release()
+        await waits
+        lock.release()
+
+    run(main)
+
+
+def test_several_loops_in_several_threads(path, nothing_left):
+    inside, counts = [], []
+
+    async def main(lock):
+        for _ in range(20):
+            async with lock or AsyncLock(path, **FAST):
+                inside.append(1)
+                await asyncio.sleep(0)
+                assert len(inside) == 1
+                inside.clear()
+                counts.append(1)
+
+    shared = AsyncLock(path, **FAST)
+    threads = [
+        threading.Thread(target=lambda lock=lock: asyncio.run(main(lock)))
+        for lock in (None, None, shared, shared)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(counts) == 80
+    del shared
+
+
+# ---------------------------------------------------------------------- what it hears
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_a_release_elsewhere_wakes(path, neighbour, nothing_left, fair):
+    neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+
+    async def main():
+        waits = asyncio.create_task(AsyncLock(path, fair=fair).acquire())
+        await sleeping(waits)
+        assert os.path.exists(path)
+        neighbour.run("lock.release()")
+        async with await waits:
+            assert neighbour.run("lock.try_acquire()") is False
+
+    run(main)
+    neighbour.run("semlock._native.drain_pool()")
+
+
+def test_a_death_wakes(path):
+    async def main():
+        with Child() as child:
+            child.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+            waits = asyncio.create_task(AsyncLock(path).acquire())
+            await sleeping(waits)
+            child.kill()
+            async with await waits as lock:
+                assert lock.info.pid == os.getpid()
+
+    run(main)
+
+
+def test_who_leaves_no_witness_is_found_out_by_the_clock(path, safety):
+    async def main():
+        with Child() as child:
+            child.run(f"""
+lock = semlock.Lock({path!r})
+import resource
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (8, hard))  # so it gives up the descriptor
+lock.acquire(); None""")
+            assert b"witness=left" in Path(path).read_bytes()
+            waits = asyncio.create_task(AsyncLock(path).acquire())
+            await sleeping(waits)
+            child.kill()
+            async with await waits:
+                pass
+
+    run(main)
+
+
+def test_what_is_not_told_is_seen_at_last(path, neighbour, monkeypatch, safety):
+    monkeypatch.setattr(_hub.Hub, "_read", lambda self: self._marks.read(self.events))
+    neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+
+    async def main():
+        waits = asyncio.create_task(AsyncLock(path).acquire())
+        await sleeping(waits)
+        neighbour.run("lock.release()")
+        async with await waits:
+            pass
+
+    run(main)
+
+
+def test_when_the_kernel_has_lost_count_all_look(path, neighbour, monkeypatch):
+    read = _native.Marks.read
+
+    def overflow(self, events):
+        if read(self, events):
+            self.room[0], self.count = -1, 1
+            return [-1]
+        return []
+
+    monkeypatch.setattr(_native.Marks, "read", overflow)
+    neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+
+    async def main():
+        other = path + "2"
+        with Lock(other):
+            waits = asyncio.create_task(AsyncLock(path).acquire())
+            also = asyncio.create_task(AsyncLock(other).acquire())
+            await sleeping(waits, also)
+            neighbour.run("lock.release()")
+            async with await waits:
+                await sleeping(also)
+            also.cancel()
+
+    run(main)
+
+
+def test_one_that_ends_does_not_make_another_deaf(path):
+    """Two that watch one file have one mark, which the kernel forgets with the first."""
+
+    async def main():
+        hub = _hub.hub_here()
+        lock = Lock(path)
+        lock.acquire()
+        mine = Lock(path)
+        native = mine._native
+        one, other = (_hub.LoopWait(hub, (native,)) for _ in range(2))
+        outcomes = [
+            asyncio.create_task(heard(hub, wait, [mine._encoded])) for wait in (one, other)
+        ]
+        await sleeping(*outcomes)
+        assert one.marks == other.marks != []
+        outcomes[0].cancel()
+        await asyncio.wait([outcomes[0]])
+        one.end()
+        await sleeping(outcomes[1])
+        lock.release()
+        assert await outcomes[1] == _native.FREE
+        other.end()
+
+    run(main)
+
+
+def test_a_wait_may_be_for_any_of_some_paths(tmp_path):
+    """What locks of several paths wait by."""
+
+    async def main():
+        hub = _hub.hub_here()
+        held = [Lock(tmp_path / name) for name in "abc"]
+        for lock in held:
+            lock.acquire()
+        mine = [Lock(lock.path) for lock in held]
+        wait = _hub.LoopWait(hub, [lock._native for lock in mine])
+        paths = [lock._encoded for lock in mine]
+        outcome = asyncio.create_task(heard(hub, wait, paths))
+        await sleeping(outcome)
+        held[1].release()
+        assert await outcome == _native.FREE
+        assert wait.which == 1
+        held[1].acquire()
+        end = _native.now_ns() + 10**7
+        assert await heard(hub, wait, paths, end) == _native.TIME
+        wait.end()
+        for lock in held:
+            lock.release()
+
+    run(main)
+
+
+class Deaf(asyncio.SelectorEventLoop):
+    """A loop that can't listen to descriptors of others, like Windows' own."""
+
+    def add_reader(self, *_):
+        raise NotImplementedError
+
+
+def test_a_loop_that_can_not_listen_pauses(path, neighbour, nothing_left):
+    neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+    loop = Deaf()
+
+    async def main():
+        assert _hub.hub_here().events == -1
+        lock = AsyncLock(path)
+        with pytest.raises(semlock.LockTimeoutError):
+            await lock.acquire(timeout=0.01)
+        waits = asyncio.create_task(lock.acquire())
+        await sleeping(waits)
+        neighbour.run("lock.release(); semlock._native.drain_pool()")
+        async with await waits:
+            pass
+
+    loop.run_until_complete(whole(main))
+    loop.close()
+    del loop
+
+
+def test_a_policy_of_the_users_is_asked_at_once_and_again_by_the_clock(path):
+    asked = []
+
+    def after_some(status):
+        asked.append(status)
+        return "enough" if len(asked) >= 3 else None
+
+    async def main():
+        robbed = Lock(path)
+        robbed.acquire()
+        async with AsyncLock(path, policy=after_some):
+            assert len(asked) == 3
+        with pytest.raises(semlock.LockLostError):
+            robbed.release()
+
+    run(main)
+
+
+def test_who_waits_tells_of_it(path, monkeypatch):
+    monkeypatch.setattr("semlock._notice._FIRST_GAP", 0.01)
+    told = []
+
+    async def main():
+        async with AsyncLock(path):
+            first = AsyncLock(path, on_wait=lambda *what: told.append(("first", *what)))
+            second = AsyncLock(path, on_wait=lambda *what: told.append(("second", *what)))
+            waits = [asyncio.create_task(lock.acquire()) for lock in (first, second)]
+            while {name for name, _, waited in told if waited > 0} != {"first", "second"}:
+                await asyncio.sleep(0.001)
+            for wait in waits:
+                wait.cancel()
+        assert all(status.info.pid == os.getpid() for _, status, _ in told)
+
+        def enough(status, waited):
+            raise OverflowError
+
+        async with AsyncLock(path):
+            with pytest.raises(OverflowError):
+                await asyncio.create_task(AsyncLock(path, on_wait=enough).acquire())
+
+    run(main)
+
+
+# ---------------------------------------------------------------------- what it costs
+
+
+def test_many_that_wait_need_one_descriptor_and_no_thread(tmp_path):
+    count = 300
+
+    async def main():
+        held = [Lock(tmp_path / str(number), **FAST) for number in range(count)]
+        for lock in held:
+            lock.acquire()
+        await waits_once(str(tmp_path / "warm"))
+        before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+
+        async def wait(lock):
+            async with AsyncLock(lock.path, **FAST):
+                pass
+
+        tasks = [asyncio.create_task(wait(lock)) for lock in held]
+        await sleeping(*tasks)
+        assert len(os.listdir("/proc/self/fd")) == before
+        assert threading.active_count() == threads
+        for lock in held:
+            lock.release()
+        await asyncio.gather(*tasks)
+
+    run(main)
+
+
+def test_a_place_in_the_queue_comes_with_the_first_lost_race(path, neighbour, names):
+    """Before that it would be a descriptor for nothing; fair locks have it from the start."""
+
+    def queues():
+        return [name for name in names() if name.endswith(".queue")]
+
+    async def main():
+        neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+        fair = asyncio.create_task(AsyncLock(path, fair=True).acquire())
+        await sleeping(fair)
+        assert len(queues()) == 1
+        fair.cancel()
+        await asyncio.wait([fair])
+        lock = AsyncLock(path)
+        waits = asyncio.create_task(lock.acquire())
+        await sleeping(waits)
+        assert queues() == []
+        # It is told that the lock is free, and another one is faster.
+        neighbour.run("lock.release(); lock.acquire(); None")
+        while not queues():
+            await asyncio.sleep(0.001)
+        assert not waits.done()
+        neighbour.run("lock.release()")
+        async with await waits:
+            assert queues() == []
+        assert queues() == []
+
+    run(main)
+
+
+def test_of_many_for_one_lock_one_stands_in_the_queue(path, neighbour, tmp_path):
+    async def main():
+        neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+        tasks = [asyncio.create_task(AsyncLock(path).acquire()) for _ in range(20)]
+        await sleeping(*tasks)
+        neighbour.run("lock.release(); lock.acquire(); None")
+        while not (queue := [n for n in os.listdir(tmp_path) if n.endswith(".queue")]):
+            await asyncio.sleep(0.001)
+        await sleeping(*tasks)
+        assert len(os.listdir(tmp_path / queue[0])) == 1
+        neighbour.run("lock.release()")
+        for task in tasks:
+            async with await task:
+                pass
+
+    run(main)
+
+
+# ---------------------------------------------------------------------- giving up
+
+
+def test_time_runs_out(path, nothing_left):
+    async def main():
+        async with AsyncLock(path):
+
+            async def in_vain(lock, **options):
+                with pytest.raises(semlock.LockTimeoutError) as caught:
+                    await lock.acquire(**options)
+                assert caught.value.status.info.pid == os.getpid()
+
+            await asyncio.gather(
+                in_vain(AsyncLock(path, timeout=0.02)),  # the first of the line
+                in_vain(AsyncLock(path), timeout=0.02),  # and behind it
+                in_vain(AsyncLock(path, fair=True), timeout=0.02),
+                in_vain(AsyncLock(path), timeout=0),
+            )
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(AsyncLock(path).acquire(), 0.02)
+
+    run(main)
+
+
+class Interrupted(BaseException):
+    pass
+
+
+class Driver:
+    """Drives a coroutine by hand, and throws something into it at its n-th sleep."""
+
+    def __init__(self, coroutine, at, error, *, late):
+        self.coroutine, self.at, self.error, self.late = coroutine, at, error, late
+        self.sleeps = 0
+
+    def __await__(self):
+        while True:
+            try:
+                future = self.coroutine.send(None)
+            except StopIteration as end:
+                return end.value
+            if future is None:  # a bare yield, of sleep(0)
+                yield None
+                continue
+            self.sleeps += 1
+            future._asyncio_future_blocking = False
+            if self.sleeps == self.at and not self.late:
+                self.coroutine.throw(self.error())
+            future._asyncio_future_blocking = True
+            yield future
+            if self.sleeps == self.at:
+                self.coroutine.throw(self.error())
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, Interrupted])
+@pytest.mark.parametrize("kind", ["plain", "fair", "blind", "second"])
+def test_a_wait_is_given_up_at_every_sleep(path, nothing_left, kind, error, late):
+    """Before it sleeps, or when it was just woken: what it was told then is told to others."""
+
+    async def attempt(at):
+        fair = kind == "fair"
+        holder = AsyncLock(path, **FAST)
+        await holder.acquire()
+        lock = AsyncLock(path, fair=fair, **FAST)
+        ahead = behind = None
+        if kind == "second":
+            ahead = asyncio.create_task(AsyncLock(path, **FAST).acquire())
+            await sleeping(ahead)
+        driver = Driver(lock.acquire(), at, error, late=late)
+
+        async def drive():
+            # Caught, for a KeyboardInterrupt would end the loop.
+            try:
+                return await driver
+            except error:
+                return None
+
+        driven = asyncio.create_task(drive())
+        await sleeping()
+        behind = asyncio.create_task(AsyncLock(path, fair=fair, **FAST).acquire())
+        await sleeping(behind)
+        # Let go, and let another process' win come in between, so that it sleeps again.
+        holder.release()
+        if ahead is not None:
+            async with await ahead:
+                await asyncio.sleep(0)
+        won = await driven
+        if won is None:
+            assert not lock.held
+        else:
+            assert lock.held
+            async with won:
+                pass
+        async with await behind:
+            pass
+        return driver.sleeps
+
+    async def main():
+        if kind == "blind":
+            hub = _hub.hub_here()
+            events, hub.events = hub.events, -1
+        sleeps = await attempt(10**9)
+        assert sleeps >= 1
+        for at in range(1, sleeps + 1):
+            await attempt(at)
+        if kind == "blind":
+            hub.events = events
+
+    run(main)
+
+
+def test_who_is_woken_and_cancelled_at_once_lets_the_next_have_it(
+    path, nothing_left, monkeypatch
+):
+    leave = _hub.Turn.leave
+
+    async def main():
+        holder = AsyncLock(path)
+        await holder.acquire()
+        tasks = [asyncio.create_task(AsyncLock(path).acquire()) for _ in range(3)]
+        await sleeping(*tasks)
+        cancelled = []
+
+        def leave_and_cancel_the_next(turn):
+            leave(turn)
+            if len(cancelled) == 1:
+                cancelled.append(tasks[1].cancel())
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_hub.Turn, "leave", leave_and_cancel_the_next)
+            holder.release()
+            hub = _hub.hub_here()
+            while not tasks[0]._fut_waiter.done():
+                hub._read()
+            cancelled.append(tasks[0].cancel())
+            async with await tasks[2]:
+                pass
+        assert cancelled == [True, True]
+        assert [task.cancelled() for task in tasks] == [True, True, False]
+
+    run(main)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("drop_the_loop_first", [False, True])
+def test_a_loop_is_closed_while_tasks_wait(path, nothing_left, drop_the_loop_first):
+    holder = Lock(path)
+    holder.acquire()
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # it complains of pending tasks
+    fair = [AsyncLock(path, fair=True) for _ in range(2)]
+    locks = [AsyncLock(path) for _ in range(3)]
+    tasks = [loop.create_task(lock.acquire()) for lock in (*fair, *locks)]
+
+    async def main():
+        await sleeping(*tasks)
+
+    loop.run_until_complete(main())
+    loop.close()
+    if drop_the_loop_first:
+        del loop
+    tasks.clear()
+    gc.collect()
+    holder.release()
+    again = AsyncLock(path)
+    assert again.try_acquire()
+    again.release()
+    if not drop_the_loop_first:
+        del loop
+    asyncio.run(waits_once(path))  # the next hub sweeps away what closed loops had
+
+
+def test_a_forked_child_waits_for_nothing(path, tmp_path):
+    async def main():
+        async with AsyncLock(path):
+            fair = AsyncLock(path, fair=True)
+            waits = [asyncio.create_task(lock.acquire()) for lock in (fair, AsyncLock(path))]
+            await sleeping(*waits)
+            hub = _hub.hub_here()
+
+            def child():
+                found = []
+                for number in os.listdir("/proc/self/fd"):
+                    with contextlib.suppress(FileNotFoundError):
+                        found.append(os.readlink(f"/proc/self/fd/{number}"))
+                return hub.events, [n for n in found if str(tmp_path) in n or "inotify" in n]
+
+            assert in_a_fork(child) == (-1, [])
+            assert hub.events >= 0
+            assert [n for n in os.listdir(tmp_path) if n.endswith(".queue")]
+        for task in waits:
+            async with await task:
+                pass
+
+    run(main)
+
+
+def test_a_forked_child_can_wait_in_a_loop_of_its_own(path):
+    async def main():
+        async with AsyncLock(path):
+            waits = asyncio.create_task(AsyncLock(path).acquire())
+            await sleeping(waits)
+
+            def child():
+                async def in_vain():
+                    with contextlib.suppress(semlock.LockTimeoutError):
+                        await AsyncLock(path).acquire(timeout=0.05)
+                        return "won"
+                    return "in vain"
+
+                asyncio.set_event_loop(None)
+                return asyncio.run(in_vain())
+
+            assert in_a_fork(child) == "in vain"
+            await sleeping(waits)
+        async with await waits:
+            pass
+
+    run(main)
+
+
+# ---------------------------------------------------------------------- trio
+
+
+@pytest.fixture
+def trio():
+    return pytest.importorskip("trio")
+
+
+def test_trio_tasks_wait_too(trio, path, names, neighbour):
+    neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+
+    async def main():
+        inside, done = [], []
+
+        async def work(number):
+            async with AsyncLock(path, **FAST):
+                inside.append(number)
+                await trio.sleep(0)
+                assert inside == [number]
+                inside.clear()
+                done.append(number)
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for number in range(20):
+                    nursery.start_soon(work, number)
+                await trio.testing.wait_all_tasks_blocked()
+                assert not done
+                neighbour.run("lock.release()")
+        assert len(done) == 20
+
+    import trio.testing
+
+    trio.run(main)
+    _native.drain_pool()
+    neighbour.run("semlock._native.drain_pool()")
+    assert names() == []
+
+
+def test_trio_tasks_give_up(trio, path, names):
+    async def main():
+        lock = AsyncLock(path)
+        async with lock:
+            with pytest.raises(semlock.LockDeadlockError):
+                await AsyncLock(path).acquire()
+
+            async def in_vain():
+                with pytest.raises(semlock.LockTimeoutError):
+                    await AsyncLock(path).acquire(timeout=0.02)
+                with trio.move_on_after(0.02) as scope:
+                    await AsyncLock(path, fair=True).acquire()
+                assert scope.cancelled_caught
+
+            with trio.fail_after(60):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(in_vain)
+            assert lock.held
+
+    trio.run(main)
+    _native.drain_pool()
+    assert names() == []
