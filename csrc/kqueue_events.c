@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/event.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -126,13 +127,14 @@ semlock_events_read(int64_t events, int64_t *marks, int32_t room)
  * process has ended, SEMLOCK_TIME at the given time, or -EINTR, for Python's signal handlers
  * to run.  To ask whether there is something to tell is to be told it. */
 int
-semlock_events_wait(int64_t events, int64_t process, int64_t until, int64_t *marks,
-                    int32_t room, int32_t *count)
+semlock_events_wait(int64_t events, int64_t process, int64_t until, const void *signals,
+                    int64_t *marks, int32_t room, int32_t *count)
 {
     int64_t left = until - semlock_now_ns();
     struct timespec time;
     struct kevent event;
-    int n;
+    sigset_t held;
+    int n, error;
 
     (void)process; /* it is one of the events */
     (void)room;
@@ -143,9 +145,18 @@ semlock_events_wait(int64_t events, int64_t process, int64_t until, int64_t *mar
     if (events < 0) {
         return nanosleep(&time, NULL) == 0 ? SEMLOCK_TIME : -errno;
     }
+    /* There is no form of this call that changes the mask and falls asleep at once; a signal
+     * that comes between the two is answered at the next look. */
+    if (signals != NULL) {
+        pthread_sigmask(SIG_SETMASK, signals, &held);
+    }
     n = kevent((int)events, NULL, 0, &event, 1, &time);
+    error = errno;
+    if (signals != NULL) {
+        pthread_sigmask(SIG_SETMASK, &held, NULL);
+    }
     if (n <= 0) {
-        return n < 0 ? -errno : SEMLOCK_TIME;
+        return n < 0 ? -error : SEMLOCK_TIME;
     }
     if (event.filter == EVFILT_PROC) {
         return SEMLOCK_GONE;

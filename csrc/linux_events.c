@@ -91,8 +91,8 @@ semlock_events_read(int64_t events, int64_t *marks, int32_t room)
  * process has ended, SEMLOCK_TIME at the given time, or -EINTR, for Python's signal handlers
  * to run. */
 int
-semlock_events_wait(int64_t events, int64_t process, int64_t until, int64_t *marks,
-                    int32_t room, int32_t *count)
+semlock_events_wait(int64_t events, int64_t process, int64_t until, const void *signals,
+                    int64_t *marks, int32_t room, int32_t *count)
 {
     struct pollfd what[2] = {
         {.fd = (int)events, .events = POLLIN},
@@ -106,7 +106,7 @@ semlock_events_wait(int64_t events, int64_t process, int64_t until, int64_t *mar
     time.tv_sec = (time_t)(left / 1000000000);
     time.tv_nsec = (long)(left % 1000000000);
     *count = 0;
-    n = ppoll(what, 2, &time, NULL);
+    n = ppoll(what, 2, &time, signals);
     if (n < 0) {
         return -errno;
     }

@@ -37,13 +37,23 @@ semlock_file_reset(semlock_file *file)
     file->handle = -1;
 }
 
+static int
+is_separator(char c)
+{
+#if defined(_WIN32)
+    return c == '/' || c == '\\';
+#else
+    return c == '/'; /* a backslash is part of a name */
+#endif
+}
+
 void
 semlock_set_path(semlock_lock *lock, const char *path, int32_t length)
 {
     int32_t end = length;
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
 
-    while (end > 0 && path[end - 1] != '/' && path[end - 1] != '\\') {
+    while (end > 0 && !is_separator(path[end - 1])) {
         end--;
     }
     if (end > 1) {
@@ -57,7 +67,7 @@ semlock_set_path(semlock_lock *lock, const char *path, int32_t length)
     lock->directory_length = end;
     lock->directory_hash = hash;
     hash = 14695981039346656037u;
-    for (int32_t i = length; i > 0 && path[i - 1] != '/' && path[i - 1] != '\\'; i--) {
+    for (int32_t i = length; i > 0 && !is_separator(path[i - 1]); i--) {
         hash = (hash ^ (unsigned char)path[i - 1]) * 1099511628211u;
     }
     lock->name_hash = hash;

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -232,7 +234,6 @@ look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
     struct stat seen;
     int same, fresh, watched = SEMLOCK_ARMED;
 
-    watch->unsure = 0;
     if (waiting->events >= 0) {
         watched = watch_file(waiting, watch);
         if (watched == SEMLOCK_FREE) {
@@ -250,7 +251,8 @@ look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
         return SEMLOCK_LOOK;
     }
     fresh = watch->unsure;
-    watch->unsure = watched == SEMLOCK_CHANGED || (watch->told && same);
+    watch->unsure =
+        watched == SEMLOCK_CHANGED || (watch->told && same && waiting->recheck != 0);
     if (watch->unsure) {
         recheck_in(waiting, FIRST_RECHECK);
     }
@@ -421,40 +423,45 @@ check_again(semlock_waiting *waiting)
         semlock_watch *watch = &waiting->watches[i];
 
         if (watch->unsure) {
-            watch->due = 1;
-            watch->told = !last; /* after the last one it is to be let be */
-            watch->unsure = !last;
+            watch->due = watch->told = 1;
+            watch->unsure = !last; /* after the last one it is to be let be */
         }
     }
 }
 
-/* Sleep until something is told, or until a time: SEMLOCK_OK, SEMLOCK_TIME or -EINTR. */
-int
-semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
+static int
+sleep_with(semlock_waiting *waiting, int64_t until, const sigset_t *signals)
 {
     int64_t marks[MARKS];
     int32_t count;
     int outcome = semlock_events_wait(waiting->lent ? -1 : waiting->events, waiting->process,
-                                      until, marks, MARKS, &count);
+                                      until, signals, marks, MARKS, &count);
 
-    (void)pool;
     if (outcome == SEMLOCK_GONE) {
         /* The holder has ended; look what it left. */
         semlock_process_close(waiting->events, waiting->process);
         waiting->process = -1;
         semlock_waiting_due(waiting);
-        waiting->recheck = FIRST_RECHECK;
-        waiting->recheck_at = semlock_now_ns() + FIRST_RECHECK;
+        waiting->recheck = 0;
+        recheck_in(waiting, FIRST_RECHECK);
         return SEMLOCK_LOOK;
     }
     semlock_waiting_told(waiting, marks, count);
     return outcome;
 }
 
+/* Sleep until something is told, or until a time: SEMLOCK_OK, SEMLOCK_TIME or -EINTR. */
+int
+semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
+{
+    (void)pool;
+    return sleep_with(waiting, until, NULL);
+}
+
 /* Wait in one call, until there is something to do (SEMLOCK_FREE: try; SEMLOCK_LOOK: judge),
  * no event can help any more (SEMLOCK_BLIND), or the time is over (SEMLOCK_TIME). */
-int
-semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
+static int
+wait_with(semlock_waiting *waiting, semlock_pool *pool, int64_t until, const sigset_t *signals)
 {
     for (;;) {
         int outcome = semlock_waiting_arm(waiting, pool);
@@ -476,7 +483,7 @@ semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until
         if (waiting->recheck != 0 && waiting->recheck_at < limit) {
             limit = waiting->recheck_at;
         }
-        outcome = semlock_waiting_sleep(waiting, pool, limit);
+        outcome = sleep_with(waiting, limit, signals);
         if (outcome == SEMLOCK_TIME) {
             if (limit == until) {
                 return outcome;
@@ -492,6 +499,23 @@ semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until
             return outcome;
         }
     }
+}
+
+/* Signals are let through only while it sleeps, all at once with falling asleep: one that came
+ * between the last look and the sleep would else not end it. */
+int
+semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
+{
+    sigset_t all, before;
+    int outcome;
+
+    sigfillset(&all);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) {
+        return wait_with(waiting, pool, until, NULL);
+    }
+    outcome = wait_with(waiting, pool, until, &before);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return outcome;
 }
 
 /* Wait, and try as soon as it makes sense.  What the wait says (SEMLOCK_LOOK, _BLIND, _TIME)
@@ -536,6 +560,18 @@ semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
         return SEMLOCK_LOOK;
     }
     return SEMLOCK_OK;
+}
+
+/* May the caller try now, without passing by those who came before? */
+int
+semlock_waiting_in_turn(const semlock_waiting *waiting, int fair)
+{
+    const semlock_place *place = waiting->place;
+
+    if (place == NULL || place->refused) {
+        return 1;
+    }
+    return place->ticket.handle >= 0 ? place->before == 0 : !fair;
 }
 
 /* The wait is over, however it ended: with a lock that was won, or without one. */

@@ -259,8 +259,8 @@ void semlock_events_forget(int64_t events);
 int64_t semlock_events_watch(int64_t events, const char *path, int64_t known);
 void semlock_events_unwatch(int64_t events, int64_t mark);
 void semlock_mark_over(int64_t mark);
-int semlock_events_wait(int64_t events, int64_t process, int64_t until, int64_t *marks,
-                        int32_t room, int32_t *count);
+int semlock_events_wait(int64_t events, int64_t process, int64_t until, const void *signals,
+                        int64_t *marks, int32_t room, int32_t *count);
 int64_t semlock_process_open(int64_t events, int64_t pid);
 void semlock_process_close(int64_t events, int64_t process);
 void semlock_process_forget(int64_t process);

@@ -408,6 +408,18 @@ semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool 
     return SEMLOCK_HELD;
 }
 
+/* May the caller try now, without passing by those who came before? */
+int
+semlock_waiting_in_turn(const semlock_waiting *waiting, int fair)
+{
+    const semlock_place *place = waiting->place;
+
+    if (place == NULL || place->refused) {
+        return 1;
+    }
+    return place->ticket.handle != -1 ? place->before == 0 : !fair;
+}
+
 /* Hear of the end of the holder's process too. */
 int
 semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)

@@ -209,7 +209,7 @@ class AsyncLock(TextLock):
                     asleep = False
                     if not goes_on:
                         raise _explain.timeout_error(self, waiter.waited)
-                    outcome = self._try_again() if stands else self._try_politely()
+                    outcome = self._try_in_turn(waiter) if stands else self._try_politely()
                 won = native
             finally:
                 waiter.end(won)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _PREFIX = ".semlock-"
 _SUFFIXES = (".kept", ".tmp")
 _QUEUE = ".queue"
+_TICKET_DIGITS = 16
 
 
 class Removed:
@@ -120,11 +121,22 @@ def _is_queue(name: str) -> bool:
     return name.startswith(_PREFIX) and name.endswith(_QUEUE)
 
 
+def nobody_waits(lock: str, name_hash: int) -> bool:
+    """Remove what dead waiters have left in the queue of a lock; ``True`` if that was all."""
+    queue = os.path.join(os.path.dirname(lock), f"{_PREFIX}{name_hash:016x}{_QUEUE}")
+    _clean_queue(queue)
+    return not os.path.lexists(queue)
+
+
+def _is_ticket(name: str) -> bool:
+    return len(name) == _TICKET_DIGITS and set(name) <= set("0123456789abcdef")
+
+
 def _clean_queue(queue: str) -> list[Removed]:
     """Remove the tickets of waiters who are dead, and the queue if nobody is left in it."""
     found = []
     try:
-        for name in sorted(os.listdir(queue)):
+        for name in filter(_is_ticket, sorted(os.listdir(queue))):
             path = os.path.join(queue, name)
             info = _waiter(path)
             if _native.clean_ticket(os.fsencode(path)):

@@ -13,7 +13,7 @@ import sys
 from time import sleep, time
 
 from semlock import _explain, _native, _process
-from semlock._cleaning import sweep
+from semlock._cleaning import nobody_waits, sweep
 from semlock._errors import LockLostError, LockLostWarning, LockTimeoutError
 from semlock._identity import ALIVE, this_process
 from semlock._native import (
@@ -277,11 +277,20 @@ class BaseLock:
             while not self._settle(outcome, frame, waiter):
                 if not waiter.pause():
                     raise _explain.timeout_error(self, waiter.waited)
-                tried = waiter.outcome
-                outcome = self._try_again() if tried is None else tried
+                outcome = self._try_in_turn(waiter)
             won = self._native
         finally:
             waiter.end(won)
+
+    def _try_in_turn(self, waiter: Waiter) -> int:
+        """Try again after a pause, but not before those who came before."""
+        if waiter.outcome is not None:
+            return waiter.outcome  # the core has tried
+        if waiter.in_turn(fair=self._native.turns == _native.FAIR):
+            return self._try_again()
+        # Whoever stands behind sees to it too that a dead holder's lock goes.
+        by_clock = waiter.judge is None and _native.now_ns() < self._native.look_at
+        return HELD if by_clock else _native.LOOK
 
     def _waiter(self, timeout: float | None) -> Waiter:
         native = self._native
@@ -323,10 +332,16 @@ class BaseLock:
                     raise _explain.deadlock_error(self, frame)
                 return False
             elif outcome == _native.TURN:
-                if waiter is not None or self._native.turns == _native.FAIR:
+                if waiter is not None:
+                    return False
+                fair = self._native.turns == _native.FAIR
+                if fair and not nobody_waits(self.path, self._native.name_hash):
                     return False
             elif outcome < 0 and outcome != -errno.EINTR:
                 raise _explain.os_error(self.path, outcome)
+            fair = self._native.turns == _native.FAIR
+            if waiter is not None and not waiter.in_turn(fair=fair):
+                return False
             outcome = self._try_again()
         if outcome in (OK, NESTED):
             return self._settle(outcome, frame, waiter)

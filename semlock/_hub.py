@@ -327,16 +327,19 @@ class AsyncWaiter(Waiter):
         """Wait until something may have changed; ``False`` if the time is over."""
         wait = self._wait
         assert wait is not None
-        now = self._clock()
-        if self._deadline is not None and now >= self._deadline:
-            return False
-        if self._notice is not None:
-            self._notice.tell(now)
         self.passed_over = False
-        if self._turn is not None and not self._turn.come:
+        while True:
+            now = self._clock()
+            if self._deadline is not None and now >= self._deadline:
+                return False
+            if self._notice is not None:
+                self._notice.tell(now)
+            if self._turn is None or self._turn.come:
+                break
             self.judge = False
             await self._turn.wait(self._end_at(now))
-            return True
+            if self._turn.come:
+                return True
         if self._free >= _LOST_RACES:
             self._free = 0
             await self._hub.rest(_FIRST * (0.5 + chance()))

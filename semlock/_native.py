@@ -262,6 +262,10 @@ class Wait:
         """How many stand before this wait in its queue."""
         return 0 if self._place is None else int(self._place.ahead)
 
+    def in_turn(self, *, fair: bool) -> bool:
+        """Tell whether a try would pass by nobody who came before."""
+        return bool(lib.semlock_waiting_in_turn(self._waiting, fair))
+
     @property
     def which(self) -> int:
         """The index of the lock that the last outcome is about."""

@@ -193,6 +193,9 @@ class _Reader:
         self._asked: dict[tuple[int, str, str], Event] = {}
         self._waits: dict[tuple[int, str, str], Span] = {}
         self._holds: dict[str, Span] = {}  # one for each lock: that is what a lock is
+        # Holds that were cut off by another's, by their tokens: by clocks that are a little
+        # off, an end may come behind the beginning that followed it.
+        self._cut: dict[str, Span] = {}
 
     def read(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -287,11 +290,16 @@ class _Reader:
             self._end(span, at, ended)
 
     def _stop_holding(self, lock: str, at: int, ended: str, event: Event | None = None) -> None:
-        span = self._holds.get(lock)
-        if span is None:
+        token = None if event is None else event.get("token")
+        cut = self._cut.pop(token, None) if token else None
+        if cut is not None:
+            cut.ended = ended
             return
-        if event is not None and event.get("token") != span.token:
+        span = self._holds.get(lock)
+        if span is None or (event is not None and token != span.token):
             return  # the end of another hold, whose beginning was not seen
+        if event is None and span.token:
+            self._cut[span.token] = span
         del self._holds[lock]
         self._end(span, at, ended)
 

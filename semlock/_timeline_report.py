@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LONGEST = 5  # how many waits are named
 _CONVOYS = 5
 
-# A convoy: at least so many wait all the time ...
+# A convoy: at least so many wait all the time, but for moments shorter than a usual hold ...
 _QUEUE = 2
 # ... and so many at once behind one hold, or over so many hand-overs.
 _BEHIND = 3
@@ -69,7 +69,7 @@ def blocker(trace: Trace, wait: Span) -> Span | None:
 
 
 class Convoy:
-    """A time in which at least two waited for a lock without a break."""
+    """A time in which at least two waited for a lock."""
 
     __slots__ = ("begin", "end", "held", "holds", "lock", "longest", "most", "waiters")
 
@@ -107,15 +107,17 @@ def depths(waits: list[Span]) -> list[tuple[int, int]]:
 def convoys(trace: Trace) -> list[Convoy]:
     """Find the convoys, the longest first.
 
-    A convoy is a time in which at least two waited for one lock without a break, if three or
-    more did so at once, or if the lock went from hand to hand three times or more.
+    A convoy is a time in which at least two waited for one lock, if three or more did so at
+    once, or if the lock went from hand to hand three times or more.  When somebody has just
+    got the lock and others are only about to ask for it again, that doesn't end it.
     """
     found: list[Convoy] = []
     for lock in trace.locks:
         waits = [wait for wait in trace.waits if wait.lock == lock]
         holds = [hold for hold in trace.holds if hold.lock == lock]
         starts = [hold.begin for hold in holds]
-        for convoy in _stretches(lock, waits):
+        usual = _middle([hold.length for hold in holds])
+        for convoy in _stretches(lock, waits, usual):
             within = holds[
                 max(0, bisect_left(starts, convoy.begin) - 1) : bisect_right(starts, convoy.end)
             ]
@@ -139,15 +141,19 @@ def convoys(trace: Trace) -> list[Convoy]:
     return sorted(found, key=lambda convoy: (-convoy.length, convoy.begin))
 
 
-def _stretches(lock: str, waits: list[Span]) -> list[Convoy]:
-    found = []
+def _stretches(lock: str, waits: list[Span], usual: int) -> list[Convoy]:
+    found: list[Convoy] = []
     begin, most = None, 0
     for at, depth in depths(waits):
         if depth >= _QUEUE:
             begin = at if begin is None else begin
             most = max(most, depth)
         elif begin is not None:
-            found.append(Convoy(lock, begin, at, most))
+            if found and begin - found[-1].end < usual:
+                found[-1].end = at
+                found[-1].most = max(most, found[-1].most)
+            else:
+                found.append(Convoy(lock, begin, at, most))
             begin, most = None, 0
     return found
 
@@ -239,7 +245,7 @@ def _convoys(trace: Trace, names: dict[str, str]) -> list[str]:
     found = convoys(trace)
     if not found:
         return ["No convoys: nowhere did two or more wait for one lock for long."]
-    lines = ["Convoys, in which two or more waited for a lock without a break"]
+    lines = ["Convoys, in which two or more waited for a lock all the time"]
     for number, convoy in enumerate(found[:_CONVOYS], 1):
         lines.append(f"{number}. {convoy_in_words(convoy, names)}")
     if len(found) > _CONVOYS:

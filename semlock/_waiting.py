@@ -104,6 +104,10 @@ class Waiter:
         """The index of the lock that may be free, or is to be judged."""
         return 0 if self._wait is None else self._wait.which
 
+    def in_turn(self, *, fair: bool) -> bool:
+        """Tell whether a try would pass by nobody who came before."""
+        return self._wait is None or self._wait.in_turn(fair=fair)
+
     def pause(self) -> bool:
         """Wait until something may have changed; ``False`` if the time is over."""
         self.outcome = None
@@ -134,7 +138,10 @@ class Waiter:
             until = min(until, self._deadline)
         # The core counts from its own clock: what is left counts, not what time it is.
         end = _native.now_ns() + int((until - now) * 1e9)
-        outcome = wait.wait(end) if self._lock is None else wait.take(self._lock, end)
+        while True:
+            outcome = wait.wait(end) if self._lock is None else wait.take(self._lock, end)
+            if outcome != -errno.EINTR:  # Python's handlers have run meanwhile
+                break
         if outcome == _native.FREE:
             self._free += 1
             self.judge = False
@@ -148,8 +155,6 @@ class Waiter:
             self._until = self._check = None
             wait.due()
             self.judge = True
-        elif outcome == -errno.EINTR:
-            self.judge = False
         elif outcome == _native.HELD:
             self._free = _LOST_RACES
             self.judge = False

@@ -445,7 +445,9 @@ def _loop(
             size = os.get_terminal_size(out.fileno())
         except OSError:
             size = os.terminal_size((80, 24))
-        text = "\x1b[K\r\n".join(screen.draw(max(20, size.columns), max(5, size.lines)))
+        # A terminal that doesn't know its size says 0.
+        drawn = screen.draw(max(20, size.columns or 80), max(5, size.lines or 24))
+        text = "\x1b[K\r\n".join(drawn)
         # Drawn over what was there, so that nothing flickers.
         out.write(f"\x1b[H{_for(out, text)}\x1b[K\x1b[J")
         out.flush()

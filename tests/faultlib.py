@@ -589,6 +589,10 @@ class Actor:
         """See it stop, after ``start``; ``False`` if it ends or dies before."""
         return self._see_it_stop()
 
+    def resume(self) -> None:
+        """Let it go on, and don't wait for what comes of it."""
+        self._wake()
+
     @property
     def pid(self) -> int:
         """Its number."""

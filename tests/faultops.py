@@ -242,7 +242,9 @@ class Case:
             return False
         _, number, action, _ = self.fault.what
         call = self.calls[number - 1]
-        return call in ("lstat", "unlink", "rmdir") or (call == "create" and action == FAIL_AFTER)
+        return call in ("lstat", "unlink", "rmdir") or (
+            call == "create" and action == FAIL_AFTER
+        )
 
     def leaves_nothing(self) -> None:
         """No file and no descriptor is left when the kept claims are given up."""
@@ -300,9 +302,7 @@ def leave_dead(path: str, *, also: str | None = None) -> bytes:
 OPERATIONS = {}
 
 
-def operation(
-    function=None, *, grace: bool = False, foreign: bool = False, long: bool = False
-):
+def operation(function=None, *, grace: bool = False, foreign: bool = False, long: bool = False):
     """Name an operation.
 
     ``grace``    what a kill leaves is no record yet, and goes after the grace time only

@@ -48,14 +48,14 @@ static struct {
         char name[16]; /* which calls match; empty for any */
     } faults[FAULT_ROOM];
     int fault_count;
-    int next;      /* the fault that comes next */
-    int report;    /* where to tell that the process is about to stop, or -1 */
-    int skip_sync; /* the disk is left out: no test here pulls the plug */
+    int next;             /* the fault that comes next */
+    int report;           /* where to tell that the process is about to stop, or -1 */
+    int skip_sync;        /* the disk is left out: no test here pulls the plug */
     void (*asleep)(void); /* what else happens in the world while this process sleeps */
     int at_barrier;       /* it happens as well where the core waits for a removal to end */
     int tell_asleep;      /* the next sleep is to be told of */
     int deaf;             /* no watch tells anything */
-    int count;     /* calls since it was armed */
+    int count;            /* calls since it was armed */
     char log[LOG_ROOM][16];
     struct {
         char name[16];
@@ -335,10 +335,10 @@ syscall(long number, ...)
     if (state.armed && number == SYS_renameat2 && state.at_barrier) {
         state.asleep();
     }
-    action = enter(number == SYS_renameat2       ? "renameat2"
-                   : number == SYS_getdents64    ? "getdents"
-                   : number == SYS_PIDFD_OPEN    ? "pidfd"
-                                                 : "syscall");
+    action = enter(number == SYS_renameat2    ? "renameat2"
+                   : number == SYS_getdents64 ? "getdents"
+                   : number == SYS_PIDFD_OPEN ? "pidfd"
+                                              : "syscall");
     if (action == FAIL_BEFORE) {
         return -1;
     }

@@ -22,6 +22,10 @@ from support import state_of, wait_until
 # once more, which is no wake.
 MISSED = 1.0
 FORMS = ["fresh", "kept", "in place", "unwitnessed"]
+SOME_FORMS = [
+    pytest.param(form, marks=[pytest.mark.stress] if form in ("in place", "kept") else [])
+    for form in FORMS
+]
 
 
 class MissedWakeError(AssertionError):
@@ -82,7 +86,7 @@ def test_a_release_wakes_whoever_was_stopped_on_the_way_to_sleep(actor, path, na
     assert names() == []
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", SOME_FORMS)
 def test_a_death_wakes_whoever_was_stopped_on_the_way_to_sleep(actor, path, names, form):
     waiter, world = waiting_actor(actor), actor()
     for _ in every_stop_before_it_sleeps(waiter, world, form):
@@ -91,7 +95,7 @@ def test_a_death_wakes_whoever_was_stopped_on_the_way_to_sleep(actor, path, name
     assert names() == []
 
 
-@pytest.mark.parametrize("form", ["fresh", "kept", "in place"])
+@pytest.mark.parametrize("form", SOME_FORMS[:3])
 @pytest.mark.parametrize("asleep", [False, True], ids=["at once", "when it sleeps"])
 def test_the_release_of_the_next_holder_wakes_it_too(actor, path, names, form, asleep):
     waiter, world = waiting_actor(actor), actor()
@@ -99,7 +103,7 @@ def test_the_release_of_the_next_holder_wakes_it_too(actor, path, names, form, a
         world.do("end_holder()")
         world.do(f"raise_holder({form!r})")
         if asleep:
-            os.kill(waiter.pid, 18)
+            waiter.resume()
             sleeps(waiter)
         world.do("end_holder()")
     waiter.do("native.drain_pool()")
@@ -130,14 +134,12 @@ def test_two_changes_of_hands_while_it_is_stopped_twice(actor, path, form):
             assert waiter.begin(f"take(lock, {MISSED})", *stops)
             world.do("end_holder()")
             world.do(f"raise_holder({form!r})")
-            os.kill(waiter.pid, 18)
+            waiter.resume()
             # It stops once more, or it sleeps before it comes to that.
             wait_until(lambda: state_of(waiter.pid) in ("T", "S"), "it stops or sleeps")
             world.do("end_holder()")
-            os.kill(waiter.pid, 18)
             if waiter.stops():
-                os.kill(waiter.pid, 18)
-            waiter._stopped = False
+                waiter.resume()
             expect_to_take(waiter)
 
 
@@ -179,11 +181,10 @@ def a_watch_that_comes_too_late_is_made_again(actor, path):
     # Another process' file, while the first one is still open: so not the same inode.
     os.rename(path, f"{path}.away")
     world.do("raise_holder()")
-    os.kill(waiter.pid, 18)
+    waiter.resume()
     sleeps(waiter)
     world.do("end_holder(kill=True)")
     world.do("end_holder()")
-    waiter._stopped = False
     expect_to_take(waiter)
 
 

@@ -25,14 +25,11 @@ TOOLS = {
     "exfat-fuse": ["mkfs.exfat", "mount.exfat-fuse"],
 }
 
-# What stands between Linux' name of a kind and ours, for those that /proc/filesystems lists.
+# The others are served by a program, through FUSE.
 IN_THE_KERNEL = {"ext4", "xfs", "btrfs", "tmpfs", "overlay"}
 
 # The least that each mkfs accepts, or a little more.
 SIZES = {"ext4": 64, "xfs": 320, "btrfs": 128, "ntfs-3g": 64, "exfat-fuse": 64}
-
-# The answer of a kernel that doesn't know a filesystem, as exit code of this program.
-UNKNOWN = 75
 
 
 def absence(kind: str) -> str | None:
@@ -49,6 +46,16 @@ def absence(kind: str) -> str | None:
     return None
 
 
+def is_known(kind: str) -> bool:
+    """Ask the kernel, which may have to load a module first."""
+    if kind not in IN_THE_KERNEL:
+        return True
+    if shutil.which("modprobe") is not None:
+        subprocess.run(["modprobe", "-q", kind], check=False)
+    with open("/proc/filesystems", encoding="ascii") as known:
+        return any(line.split()[-1] == kind for line in known)
+
+
 def command(kind: str, *words: str) -> list[str]:
     """Make the command that runs another one in a filesystem of this kind."""
     return [
@@ -61,13 +68,6 @@ def _run(*words: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}: {done.stderr or done.stdout}")
-
-
-def _known(kind: str) -> bool:
-    """Ask the kernel, which may have to load a module first."""
-    subprocess.run(["modprobe", "-q", kind], check=False) if shutil.which("modprobe") else None
-    with open("/proc/filesystems", encoding="ascii") as known:
-        return any(line.split()[-1] == kind for line in known)
 
 
 class Mount:
@@ -102,7 +102,10 @@ class Mount:
             _run("mkfs.exfat", image)
             # It mounts devices only.
             found = subprocess.run(
-                ["losetup", "--find", "--show", image], capture_output=True, text=True, check=True
+                ["losetup", "--find", "--show", image],
+                capture_output=True,
+                text=True,
+                check=True,
             )
             self.device = found.stdout.strip()
             # It keeps no modes; files have those that the mount is given.
@@ -136,8 +139,6 @@ class Mount:
 
 
 def main(kind: str, *words: str) -> int:
-    if kind in IN_THE_KERNEL and not _known(kind):
-        return UNKNOWN
     work = tempfile.mkdtemp(prefix="mounts-")
     try:
         # What lies beneath is memory: a loop on a busy disk would only be slower.

@@ -256,18 +256,18 @@ def test_a_lock_that_the_thread_holds_by_itself_is_waited_for(path):
 
 
 def test_a_wait_that_is_given_up_does_not_take_the_lock_from_another_task(path):
-    """The object is one, and it is held by the same thread."""
+    """The object is one, it was won in the meantime, and it is held by the same thread."""
 
     async def main():
         lock = AsyncLock(path)
-        await lock.acquire()
-        first, second = (asyncio.create_task(lock.acquire()) for _ in range(2))
-        await sleeping(first, second)
+        assert lock.try_acquire()
+        waits = asyncio.create_task(lock.acquire())
+        await sleeping(waits)
         lock.release()
-        await first
-        second.cancel()
+        assert lock.try_acquire()
+        waits.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await second
+            await waits
         assert lock.held
         lock.check()
         lock.release()

@@ -14,7 +14,8 @@ import semlock
 from support import PATIENCE, Child, wait_until
 
 pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="it is about the queue's files as Linux has them"
+    not sys.platform.startswith("linux"),
+    reason="it is about the queue's files as Linux has them",
 )
 
 NOBODY = 65534

