@@ -103,7 +103,7 @@ semlock_pool_wants(semlock_pool *pool, const semlock_lock *lock)
 {
     uint64_t place;
 
-    if (pool->keep <= 0 ||
+    if (pool->keep <= 0 || lock->fleeting ||
         lock->directory_length >= (int32_t)sizeof pool->slots[0].directory) {
         return 0;
     }

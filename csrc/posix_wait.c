@@ -103,7 +103,7 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
         waiting->watches[i].mark = -1;
         waiting->watches[i].due = 1;
     }
-    waiting->process = -1;
+    waiting->process = waiting->queued = -1;
     while (length > 1 && path[length - 1] != '/') {
         length--;
     }
@@ -312,7 +312,8 @@ stand_in_queue(semlock_waiting *waiting)
         int free = 0;
 
         for (int32_t i = 0; i < waiting->count && !free; i++) {
-            free = looks_free(waiting->watches[i].path);
+            free = (waiting->queued < 0 || waiting->queued == i) &&
+                   looks_free(waiting->watches[i].path);
         }
         semlock_place_overtake(place, free);
     }
@@ -322,7 +323,7 @@ stand_in_queue(semlock_waiting *waiting)
 static int
 arm(semlock_waiting *waiting, semlock_pool *pool)
 {
-    int outcome;
+    int outcome, behind = SEMLOCK_OK;
 
     if (waiting->place != NULL) {
         if (!waiting->looked) {
@@ -331,13 +332,13 @@ arm(semlock_waiting *waiting, semlock_pool *pool)
                 return outcome;
             }
         }
-        outcome = stand_in_queue(waiting);
-        if (outcome != SEMLOCK_OK) {
-            return outcome;
+        behind = stand_in_queue(waiting);
+        if (behind != SEMLOCK_OK && waiting->queued < 0) {
+            return behind;
         }
     }
     for (int32_t i = 0; i < waiting->count; i++) {
-        if (waiting->watches[i].due) {
+        if (waiting->watches[i].due && (behind == SEMLOCK_OK || i != waiting->queued)) {
             outcome = look(waiting, &waiting->watches[i], pool);
             if (outcome != SEMLOCK_ARMED) {
                 waiting->which = i;
@@ -345,7 +346,7 @@ arm(semlock_waiting *waiting, semlock_pool *pool)
             }
         }
     }
-    return waiting->blind ? SEMLOCK_BLIND : SEMLOCK_ARMED;
+    return waiting->blind || behind == SEMLOCK_BLIND ? SEMLOCK_BLIND : SEMLOCK_ARMED;
 }
 
 /* See to it that an event will come when something changes; or say that it has changed. */
@@ -562,13 +563,27 @@ semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
     return SEMLOCK_OK;
 }
 
+/* Give up the place in the queue, and go on waiting. */
+void
+semlock_waiting_leave(semlock_waiting *waiting, semlock_pool *pool)
+{
+    if (waiting->place != NULL) {
+        semlock_enter(pool);
+        semlock_place_leave(waiting->place, waiting, NULL);
+        semlock_leave(pool);
+    }
+    waiting->place = NULL;
+    waiting->queued = -1;
+}
+
 /* May the caller try now, without passing by those who came before? */
 int
 semlock_waiting_in_turn(const semlock_waiting *waiting, int fair)
 {
     const semlock_place *place = waiting->place;
 
-    if (place == NULL || place->refused) {
+    if (place == NULL || place->refused ||
+        (waiting->queued >= 0 && waiting->queued != waiting->which)) {
         return 1;
     }
     return place->ticket.handle >= 0 ? place->before == 0 : !fair;

@@ -221,12 +221,8 @@ void semlock_file_dispose(semlock_file *file, const char *directory, int32_t len
 
 int semlock_try_free(semlock_lock *lock, semlock_pool *pool);
 int semlock_held_here(semlock_pool *pool, uint64_t ino);
-int semlock_burst_over(semlock_pool *pool, const semlock_lock *lock);
-void semlock_burst_began(semlock_pool *pool, const semlock_lock *lock);
-void semlock_burst_released(semlock_pool *pool, const semlock_lock *lock);
 
 /* The queue of those who wait: one for each family of systems. */
-int semlock_queue_exists(const semlock_lock *lock);
 int semlock_place_update(semlock_place *place, semlock_waiting *waiting);
 void semlock_place_overtake(semlock_place *place, int path_is_free);
 void semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock *won);

@@ -110,6 +110,7 @@ typedef struct {
     int32_t held;
     int32_t depth;
     int32_t reentrant;
+    int32_t fleeting;    /* its file is never kept for another acquisition */
     int32_t expect_held; /* the last try failed: look before leaping */
     int32_t waited;      /* it was won by waiting: others may wait for it now */
     int32_t stamp_at;
@@ -191,6 +192,7 @@ typedef struct {
     semlock_watch *watches;
     int32_t count;
     int32_t which;   /* the watch that the last outcome is about */
+    int32_t queued;  /* the watch that the place is for, -1 when it is for all */
     int64_t events;  /* the event source, -1 none */
     int32_t lent;    /* it belongs to somebody else, who reads it */
     int32_t blind;   /* no event can come, or not all of them */
@@ -238,6 +240,10 @@ int semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, in
 int semlock_check(semlock_lock *lock, semlock_pool *pool);
 void semlock_detach(semlock_lock *lock);
 void semlock_forget(semlock_lock *lock);
+int semlock_queue_exists(const semlock_lock *lock);
+int semlock_burst_over(semlock_pool *pool, const semlock_lock *lock);
+void semlock_burst_began(semlock_pool *pool, const semlock_lock *lock);
+void semlock_burst_released(semlock_pool *pool, const semlock_lock *lock);
 void semlock_pool_forget(semlock_pool *pool);
 void semlock_before_fork(semlock_pool *pool);
 void semlock_after_fork(semlock_pool *pool);
@@ -256,6 +262,7 @@ int semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_p
                          int64_t until);
 int semlock_waiting_told(semlock_waiting *waiting, const int64_t *marks, int32_t count);
 int semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start);
+void semlock_waiting_leave(semlock_waiting *waiting, semlock_pool *pool);
 int semlock_waiting_in_turn(const semlock_waiting *waiting, int fair);
 void semlock_waiting_due(semlock_waiting *waiting);
 void semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won);

@@ -245,8 +245,9 @@ stand_in_queue(semlock_waiting *waiting)
     for (int32_t i = 0; i < waiting->count && !free; i++) {
         const char *name = waiting->watches[i].path;
 
-        free =
-            semlock_wide(path, name, (int32_t)strlen(name)) == 0 && semlock_exists(path) == 0;
+        free = (waiting->queued < 0 || waiting->queued == i) &&
+               semlock_wide(path, name, (int32_t)strlen(name)) == 0 &&
+               semlock_exists(path) == 0;
     }
     semlock_place_overtake(place, free);
     return outcome;
@@ -256,19 +257,20 @@ stand_in_queue(semlock_waiting *waiting)
 int
 semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
 {
-    int outcome;
+    int outcome, behind = SEMLOCK_OK;
 
     if (waiting->place != NULL) {
         outcome = waiting->looked ? SEMLOCK_OK : look_first(waiting, pool);
-        if (outcome == SEMLOCK_OK) {
-            outcome = stand_in_queue(waiting);
-        }
         if (outcome != SEMLOCK_OK) {
             return outcome;
         }
+        behind = stand_in_queue(waiting);
+        if (behind != SEMLOCK_OK && waiting->queued < 0) {
+            return behind;
+        }
     }
     for (int32_t i = 0; i < waiting->count; i++) {
-        if (waiting->watches[i].due) {
+        if (waiting->watches[i].due && (behind == SEMLOCK_OK || i != waiting->queued)) {
             outcome = look(waiting, &waiting->watches[i], pool);
             if (outcome != SEMLOCK_ARMED) {
                 waiting->which = i;
@@ -276,7 +278,7 @@ semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
             }
         }
     }
-    return waiting->blind ? SEMLOCK_BLIND : SEMLOCK_ARMED;
+    return waiting->blind || behind == SEMLOCK_BLIND ? SEMLOCK_BLIND : SEMLOCK_ARMED;
 }
 
 /* Everything must be looked at again. */
@@ -356,7 +358,7 @@ semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t unti
     }
     if (marks[woken] == &waiting->process) {
         CloseHandle(handle_of(waiting->process)); /* the holder has ended; look what it left */
-        waiting->process = -1;
+        waiting->process = waiting->queued = -1;
         semlock_waiting_due(waiting);
         return SEMLOCK_LOOK;
     }
@@ -408,13 +410,27 @@ semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool 
     return SEMLOCK_HELD;
 }
 
+/* Give up the place in the queue, and go on waiting. */
+void
+semlock_waiting_leave(semlock_waiting *waiting, semlock_pool *pool)
+{
+    if (waiting->place != NULL) {
+        semlock_enter(pool);
+        semlock_place_leave(waiting->place, waiting, NULL);
+        semlock_leave(pool);
+    }
+    waiting->place = NULL;
+    waiting->queued = -1;
+}
+
 /* May the caller try now, without passing by those who came before? */
 int
 semlock_waiting_in_turn(const semlock_waiting *waiting, int fair)
 {
     const semlock_place *place = waiting->place;
 
-    if (place == NULL || place->refused) {
+    if (place == NULL || place->refused ||
+        (waiting->queued >= 0 && waiting->queued != waiting->which)) {
         return 1;
     }
     return place->ticket.handle != -1 ? place->before == 0 : !fair;

@@ -55,7 +55,7 @@ from semlock._errors import (
     SemlockError,
 )
 from semlock._lock import Lock
-from semlock._many import try_acquire_many
+from semlock._many import acquire_all, acquire_any, try_acquire_many
 from semlock._policy import proof_of_death
 from semlock._records import LockInfo
 from semlock._status import LockStatus, remove, status
@@ -63,6 +63,8 @@ from semlock._status import LockStatus, remove, status
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from semlock._async import AsyncLock
+    from semlock._shared import SharedLock
+    from semlock._slots import SlotLock
     from semlock._stats import Stats
 
 __all__ = [
@@ -80,6 +82,10 @@ __all__ = [
     "NotHeldError",
     "Removed",
     "SemlockError",
+    "SharedLock",
+    "SlotLock",
+    "acquire_all",
+    "acquire_any",
     "clean",
     "proof_of_death",
     "remove",
@@ -109,16 +115,22 @@ del _name
 
 
 if not TYPE_CHECKING:
+    # Only those who use these pay for importing them, and asyncio most of all.
+    _LATER = {
+        "AsyncLock": "semlock._async",
+        "SharedLock": "semlock._shared",
+        "SlotLock": "semlock._slots",
+    }
 
     def __getattr__(name: str) -> object:
-        # Only those who use it pay for importing asyncio.
-        if name != "AsyncLock":
+        if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from semlock._async import AsyncLock  # noqa: PLC0415
+        from importlib import import_module  # noqa: PLC0415
 
-        AsyncLock.__module__ = __name__
-        globals()[name] = AsyncLock
-        return AsyncLock
+        found = getattr(import_module(_LATER[name]), name)
+        found.__module__ = __name__
+        globals()[name] = found
+        return found
 
 
 if "SEMLOCK_TRACE" in environ:

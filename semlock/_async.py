@@ -304,7 +304,3 @@ class AsyncLock(TextLock):
                 return await function(*args, **kwargs)
 
         return locked
-
-    def _forget_after_fork(self) -> None:
-        self._holder = None
-        super()._forget_after_fork()

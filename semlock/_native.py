@@ -222,8 +222,9 @@ class Wait:
             waiting.events = events
         lib.semlock_waiting_start(waiting, POOL)
 
-    def stand(self, queue: Any, record: Record | None) -> None:
-        """Stand in the queue of a lock from now on."""
+    def stand(self, queue: Any, record: Record | None, index: int = -1) -> None:
+        """Stand in the queue of a lock from now on: for one of those waited for, or for all."""
+        lib.semlock_waiting_leave(self._waiting, POOL)
         place = ffi.new("semlock_place *")
         place.path = queue.path
         place.directory_length = queue.directory_length
@@ -233,6 +234,7 @@ class Wait:
             place.record = record.cdata
         self._keep = (*self._keep, queue, record)
         self._place = place
+        self._waiting.queued = index
         self._waiting.place = place
 
     @property
@@ -423,6 +425,25 @@ def rewrite(path: bytes, seen: Look, text: bytes) -> int:
     """Write a text of at least the same length over the record that was looked at."""
     outcome: int = lib.semlock_rewrite(path, POOL, seen.view, seen.content, text, len(text))
     return outcome
+
+
+def must_make_way(lock: Any) -> bool:
+    """Tell whether others wait for a lock and it is their turn; see ``semlock_try``."""
+    return bool(
+        lock.turns != NO_TURNS
+        and (lock.turns == FAIR or lib.semlock_burst_over(POOL, lock))
+        and lib.semlock_queue_exists(lock)
+    )
+
+
+def burst_began(lock: Any) -> None:
+    """Note that this process begins to take a lock, as if it had won it by waiting."""
+    lib.semlock_burst_began(POOL, lock)
+
+
+def burst_released(lock: Any) -> None:
+    """Note that this process has let go of a lock."""
+    lib.semlock_burst_released(POOL, lock)
 
 
 def clean_ticket(path: bytes) -> bool:

@@ -68,9 +68,9 @@ class Notice:
             self._call(found, now - self._began)
 
 
-def notice_of(lock: BaseLock) -> Notice | None:
+def notice_of(lock: BaseLock, status: Callable[[], LockStatus] | None = None) -> Notice | None:
     """Say what a wait for this lock has to tell, if anybody wants to hear it."""
     logger = _logger()
     if lock._on_wait is None and logger is None:
         return None
-    return Notice(lock.status, lock._on_wait, logger)
+    return Notice(status or lock.status, lock._on_wait, logger)

@@ -56,7 +56,7 @@ class Waiter:
 
     __slots__ = (
         "_check", "_clock", "_deadline", "_free", "_lock", "_notice", "_pauses", "_scheduled",
-        "_sleep", "_start", "_until", "_wait", "judge", "outcome",
+        "_sleep", "_start", "_until", "_wait", "judge", "outcome", "said",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +86,8 @@ class Waiter:
         self._free = 0
         # What the core's own try said, which it makes for the lock that it was given.
         self.outcome: int | None = None
+        # What the core said last: FREE, LOOK, TIME, BLIND or HELD.
+        self.said = _native.TIME
         # Whether the holder is to be judged at the next try: True and False by what the core
         # has seen, None when it could not see and the lock's own clock decides.
         self.judge: bool | None = None
@@ -103,6 +105,10 @@ class Waiter:
     def which(self) -> int:
         """The index of the lock that may be free, or is to be judged."""
         return 0 if self._wait is None else self._wait.which
+
+    def tell(self, notice: Notice | None) -> None:
+        """Have people told of this wait."""
+        self._notice = notice
 
     def in_turn(self, *, fair: bool) -> bool:
         """Tell whether a try would pass by nobody who came before."""
@@ -142,6 +148,7 @@ class Waiter:
             outcome = wait.wait(end) if self._lock is None else wait.take(self._lock, end)
             if outcome != -errno.EINTR:  # Python's handlers have run meanwhile
                 break
+        self.said = outcome
         if outcome == _native.FREE:
             self._free += 1
             self.judge = False

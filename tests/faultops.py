@@ -91,6 +91,7 @@ class Case:
     @contextlib.contextmanager
     def under_fault(self):
         """What is done here is what the fault happens to."""
+        forget_bursts()
         before = descriptors()
         once = isinstance(self.fault, Fault)
         if isinstance(self.fault, Always):
@@ -854,7 +855,7 @@ def waits(case: Case, other: Other, **options: object) -> None:
     case.lets_go(lock)
 
 
-@operation
+@operation(long=True)
 def wait_for_a_release(case):
     waits(case, holder(case.path))
 
@@ -927,7 +928,7 @@ def wait_for_a_death(case):
     case.lets_go(lock)
 
 
-@operation
+@operation(long=True)
 def wait_until_the_time_is_over(case):
     other = holder(case.path)
     lock = new_lock(case.path)
@@ -1106,6 +1107,12 @@ class Sweep:
         semlock.clean(directory)
         must(not os.listdir(directory), f"clean left {os.listdir(directory)}")
         os.rmdir(directory)
+
+
+def forget_bursts() -> None:
+    """Let no lock seem to have been taken again and again, which depends on the time."""
+    bursts = _native.ffi.buffer(_native.POOL.bursts)
+    bursts[:] = bytes(len(bursts))
 
 
 def forget_what_was_before() -> None:

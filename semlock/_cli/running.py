@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from time import monotonic
 
 from semlock._cli import child, systems
 from semlock._cli.output import describe_refusal, print_json, say
@@ -77,7 +79,10 @@ def _make(
         from semlock import SharedLock  # noqa: PLC0415 - for those who share
 
         shared = SharedLock(
-            options.lock, tag=tag, durability=options.durability, on_wait=teller
+            options.lock,
+            tag=tag,
+            durability=options.durability,  # type: ignore[arg-type]
+            on_wait=teller,
         )
         return [], lambda: shared.acquire_shared(timeout=timeout)
     if options.slots is not None:
@@ -87,7 +92,7 @@ def _make(
             options.lock,
             slots=options.slots,
             tag=tag,
-            durability=options.durability,
+            durability=options.durability,  # type: ignore[arg-type]
             on_wait=teller,
         )
         return [], lambda: slot.acquire(timeout=timeout)
@@ -104,12 +109,29 @@ def _make(
         )
         lock._on_wait = teller
         locks.append((lock, name))
-    if len(locks) == 1:
-        lock = locks[0][0]
-        return locks, lambda: lock.acquire(timeout=timeout)
-    from semlock import acquire_all  # noqa: PLC0415 - for those who take several
+    return locks, lambda: _take_all([lock for lock, _ in locks], timeout)
 
-    return locks, lambda: acquire_all([lock for lock, _ in locks], timeout=timeout)
+
+def _take_all(locks: list[Any], timeout: float | None) -> AbstractContextManager[Any]:
+    """Take the locks, and wait for those who share them."""
+    began = monotonic()
+    if len(locks) == 1:
+        acquired = locks[0].acquire(timeout=timeout)
+    else:
+        from semlock import acquire_all  # noqa: PLC0415 - for those who take several
+
+        acquired = acquire_all(locks, timeout=timeout)
+    try:
+        for lock in locks:
+            if os.path.lexists(f"{lock.path}.readers"):
+                from semlock._shared import wait_for_readers  # noqa: PLC0415 - hardly ever
+
+                left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
+                wait_for_readers(lock, left, sys._getframe())
+    except BaseException:
+        acquired.__exit__(None, None, None)
+        raise
+    return acquired
 
 
 def _keep_fresh(locks: list[tuple[Any, str]]) -> None:

@@ -26,7 +26,7 @@ OPERATIONS = [
 
 # What the core calls that is no system call, or none that can fail.
 HARMLESS = re.compile(
-    r"_|Py|semlock_|str|mem|clock_gettime|free|getpid|malloc|pthread_self|sched_yield|snprintf"
+    r"_|Py|semlock_|str|mem|clock_gettime|free|getpid|malloc|pthread_self|pthread_sigmask|sched_yield|sigfillset|snprintf"
 )
 
 

@@ -96,6 +96,15 @@ async def sleeping(*tasks):
     assert not any(task.done() for task in tasks)
 
 
+async def settled(*tasks):
+    """Wait until tasks sleep that have looked for the last time, and do nothing but hear."""
+    await sleeping(*tasks)
+    hub = _hub.hub_here()
+    while any(s.wait.recheck_at for sleepers in hub._sleepers.values() for s in sleepers):
+        await asyncio.sleep(0.005)
+    await sleeping(*tasks)
+
+
 # ---------------------------------------------------------------------- what it is
 
 
@@ -322,7 +331,7 @@ def test_a_release_elsewhere_wakes(path, neighbour, nothing_left, fair):
 
     async def main():
         waits = asyncio.create_task(AsyncLock(path, fair=fair).acquire())
-        await sleeping(waits)
+        await settled(waits)
         assert os.path.exists(path)
         neighbour.run("lock.release()")
         async with await waits:
@@ -337,7 +346,7 @@ def test_a_death_wakes(path):
         with Child() as child:
             child.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
             waits = asyncio.create_task(AsyncLock(path).acquire())
-            await sleeping(waits)
+            await settled(waits)
             child.kill()
             async with await waits as lock:
                 assert lock.info.pid == os.getpid()
@@ -356,7 +365,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (8, hard))  # so it gives up the desc
 lock.acquire(); None""")
             assert b"witness=left" in Path(path).read_bytes()
             waits = asyncio.create_task(AsyncLock(path).acquire())
-            await sleeping(waits)
+            await settled(waits)
             child.kill()
             async with await waits:
                 pass
@@ -370,7 +379,7 @@ def test_what_is_not_told_is_seen_at_last(path, neighbour, monkeypatch, safety):
 
     async def main():
         waits = asyncio.create_task(AsyncLock(path).acquire())
-        await sleeping(waits)
+        await settled(waits)
         neighbour.run("lock.release()")
         async with await waits:
             pass
@@ -395,10 +404,10 @@ def test_when_the_kernel_has_lost_count_all_look(path, neighbour, monkeypatch):
         with Lock(other):
             waits = asyncio.create_task(AsyncLock(path).acquire())
             also = asyncio.create_task(AsyncLock(other).acquire())
-            await sleeping(waits, also)
+            await settled(waits, also)
             neighbour.run("lock.release()")
             async with await waits:
-                await sleeping(also)
+                await settled(also)
             also.cancel()
 
     run(main)
@@ -417,12 +426,12 @@ def test_one_that_ends_does_not_make_another_deaf(path):
         outcomes = [
             asyncio.create_task(heard(hub, wait, [mine._encoded])) for wait in (one, other)
         ]
-        await sleeping(*outcomes)
+        await settled(*outcomes)
         assert one.marks == other.marks != []
         outcomes[0].cancel()
         await asyncio.wait([outcomes[0]])
         one.end()
-        await sleeping(outcomes[1])
+        await settled(outcomes[1])
         lock.release()
         assert await outcomes[1] == _native.FREE
         other.end()
@@ -442,7 +451,7 @@ def test_a_wait_may_be_for_any_of_some_paths(tmp_path):
         wait = _hub.LoopWait(hub, [lock._native for lock in mine])
         paths = [lock._encoded for lock in mine]
         outcome = asyncio.create_task(heard(hub, wait, paths))
-        await sleeping(outcome)
+        await settled(outcome)
         held[1].release()
         assert await outcome == _native.FREE
         assert wait.which == 1
@@ -463,7 +472,19 @@ class Deaf(asyncio.SelectorEventLoop):
         raise NotImplementedError
 
 
-def test_a_loop_that_can_not_listen_pauses(path, neighbour, nothing_left):
+@pytest.mark.parametrize("core_hears", [False, True])
+def test_a_loop_that_can_not_listen_pauses(
+    path, neighbour, nothing_left, monkeypatch, core_hears
+):
+    """Whether the core could hear, which is so on Windows, or could not either."""
+    if core_hears:
+        wait = _native.Wait.wait
+
+        def hears(self, until):
+            outcome = wait(self, until)
+            return _native.TIME if outcome == _native.BLIND else outcome
+
+        monkeypatch.setattr(_native.Wait, "wait", hears)
     neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
     loop = Deaf()
 
@@ -483,7 +504,8 @@ def test_a_loop_that_can_not_listen_pauses(path, neighbour, nothing_left):
     del loop
 
 
-def test_a_policy_of_the_users_is_asked_at_once_and_again_by_the_clock(path):
+def test_a_policy_of_the_users_is_asked_at_once_and_again_by_the_clock(path, neighbour):
+    """And it is the waiter's own, whatever those think who wait already."""
     asked = []
 
     def after_some(status):
@@ -491,12 +513,16 @@ def test_a_policy_of_the_users_is_asked_at_once_and_again_by_the_clock(path):
         return "enough" if len(asked) >= 3 else None
 
     async def main():
-        robbed = Lock(path)
-        robbed.acquire()
+        neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+        waits = asyncio.create_task(AsyncLock(path).acquire())
+        await settled(waits)
         async with AsyncLock(path, policy=after_some):
             assert len(asked) == 3
+            await sleeping(waits)
+        async with await waits:
+            pass
         with pytest.raises(semlock.LockLostError):
-            robbed.release()
+            neighbour.run("lock.release()")
 
     run(main)
 
@@ -773,6 +799,31 @@ def test_a_loop_is_closed_while_tasks_wait(path, nothing_left, drop_the_loop_fir
     if not drop_the_loop_first:
         del loop
     asyncio.run(waits_once(path))  # the next hub sweeps away what closed loops had
+
+
+def test_an_event_source_is_given_back_by_the_last_who_uses_it(path, nothing_left):
+    """The garbage collector may come to a hub before it comes to its waits."""
+
+    def idle():
+        return {kept - 1 for kept in _native.POOL.idle_events if kept}
+
+    with Lock(path) as lock:
+        for hub_first in (True, False):
+            hub = _hub.Hub()
+            events = hub.events
+            wait = _hub.LoopWait(hub, (lock._native,))
+            assert wait.wait(_native.now_ns()) == _native.LOOK
+            assert events not in idle()
+            if hub_first:
+                hub.__del__()
+                assert events not in idle()
+                wait.end()
+            else:
+                wait.end()
+                assert events not in idle()
+                hub.__del__()
+            assert events in idle()
+            del hub, wait
 
 
 def test_a_forked_child_waits_for_nothing(path, tmp_path):

@@ -1,0 +1,420 @@
+"""Many readers or one writer.
+
+The writer's lock is the file at the path, like any lock; a reader's is a file of its own in
+the directory ``PATH.readers``.  Both publish first and look then: a reader that sees a writer
+withdraws, and a writer waits until the readers that it sees are gone.  So one of two who come
+at the same moment sees the other, in whatever order their steps go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from time import monotonic
+
+from semlock import _explain, _native
+from semlock._engine import _OWN, _checked_timeout
+from semlock._errors import LockTimeoutError
+from semlock._lock import Lock
+from semlock._native import HELD, LOOK, POOL, try_anyway
+from semlock._notice import notice_of
+from semlock._slots import decorate
+from semlock._waiting import Waiter
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from types import FrameType, TracebackType
+    from typing import Any, Literal
+
+    from typing_extensions import Self
+
+    from semlock._engine import Durability
+    from semlock._policy import Policy
+    from semlock._status import LockStatus, StrPath
+    from semlock._waiting import Schedule
+
+_frame = sys._getframe
+_TRIES = 100
+
+READERS = ".readers"  # behind the writer's path: where the readers are
+_NO_SUCH_PATH = -3  # what Windows says of a missing directory
+
+
+def names_of_readers(directory: str) -> list[str]:
+    """List the readers' files."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return [name for name in sorted(names) if not name.startswith(".")]
+
+
+def wait_for_readers(writer: Lock, timeout: float | None, frame: FrameType) -> None:
+    """Wait, as the one who holds the path, until the readers that are there have gone.
+
+    Nobody comes anew meanwhile.  ``LockTimeoutError`` when the time is over.
+    """
+    directory = f"{writer.path}{READERS}"
+    began = monotonic()
+    for name in names_of_readers(directory):
+        left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
+        _wait_for_reader(writer, os.path.join(directory, name), left, frame)
+    with contextlib.suppress(OSError):
+        os.rmdir(directory)
+
+
+def _wait_for_reader(writer: Lock, path: str, timeout: float | None, frame: FrameType) -> None:
+    reader = Lock(path, policy=writer._policy)
+    reader._native.turns = _native.NO_TURNS
+    waiter = Waiter(timeout, wait=_native.Wait((reader._native,)))
+    waiter.tell(notice_of(writer, reader.status))
+    try:
+        while os.path.lexists(path):
+            if not waiter.pause():
+                if reader._judge(frame, may_wait=False):
+                    return  # it had died just now
+                raise _explain.timeout_error(reader, waiter.waited)
+            if waiter.said == _native.FREE:
+                return
+            # Proof of death takes a reader's file away, as it does with any lock.
+            if waiter.judge is not False:
+                reader._judge(frame, may_wait=False, waiter=waiter)
+    finally:
+        waiter.end()
+
+
+class SharedLock:
+    """A lock that many may share as readers, or one may have for itself as the writer.
+
+    :path:  the writer's lock file; readers are files in ``PATH.readers`` beside it
+
+    The other parameters are those of ``Lock``.  ``with lock.shared():`` is for readers,
+    ``with lock:`` for the writer.  Dead readers and a dead writer are found out and taken away
+    by proof.  Once a writer has the path new readers wait, so it waits only for those who read
+    already; and readers and writers stand in one queue, so neither keeps the other out.
+
+    A program that knows nothing of readers, a shell script with ``set -C`` or a plain ``Lock``,
+    takes the path as a writer does but doesn't wait for readers: let it use it only for
+    excluding writers.
+
+    One object serves many threads, each as a reader or as the writer.
+    """
+
+    __slots__ = (
+        "_directory", "_durability", "_fair", "_mode", "_policy", "_readers", "_retry", "_writer",
+        "path", "tag", "timeout",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        path: StrPath,
+        *,
+        tag: str | None = None,
+        timeout: float | None = None,
+        policy: Policy | None = None,
+        retry: Schedule | None = None,
+        durability: Durability = "full",
+        mode: int = 0o644,
+        fair: bool = False,
+        on_wait: Callable[[LockStatus, float], object] | None = None,
+    ) -> None:
+        self._writer = Lock(
+            path,
+            tag=tag,
+            timeout=timeout,
+            policy=policy,
+            retry=retry,
+            durability=durability,
+            mode=mode,
+            fair=fair,
+            on_wait=on_wait,
+        )
+        self.path = self._writer.path
+        self.tag = self._writer.tag
+        self.timeout = timeout
+        self._directory = f"{self.path}{READERS}"
+        self._policy = policy
+        self._retry = retry
+        self._durability = durability
+        self._mode = mode
+        self._fair = fair
+        # Each thread's own reader.
+        self._readers: dict[int, Lock] = {}
+
+    # ------------------------------------------------------------------ the writer
+
+    def acquire(self, timeout: float | None = _OWN) -> AbstractContextManager[Self]:
+        """Take the lock for oneself, waiting for all others; ``LockTimeoutError`` at the end."""
+        # Made first: behind the win nothing may come in which a signal could still strike.
+        holding = _Holding(self)
+        self._take(self._limit(timeout), _frame(1))
+        return holding  # type: ignore[return-value]
+
+    def exclusive(self, timeout: float | None = _OWN) -> AbstractContextManager[Self]:
+        """Hold the lock for oneself in a ``with`` block."""
+        return _Entering(self, self._take, self._limit(timeout))  # type: ignore[return-value]
+
+    def __enter__(self) -> Self:
+        self._take(self.timeout, _frame(1))
+        return self
+
+    def try_acquire(self) -> bool:
+        """Take the lock for oneself if nobody has it in any way; ``False`` if somebody has."""
+        try:
+            self._take(0, _frame(1))
+        except LockTimeoutError:
+            return False
+        return True
+
+    def _take(self, timeout: float | None, frame: FrameType) -> None:
+        writer = self._writer
+        self._refuse_to_wait_for_oneself(frame)
+        before = writer._native.serial
+        try:
+            began = monotonic()
+            writer._take(timeout, frame)
+            left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
+            wait_for_readers(writer, left, frame)
+        except BaseException:
+            writer._undo(before)
+            raise
+
+    # ------------------------------------------------------------------ readers
+
+    def acquire_shared(self, timeout: float | None = _OWN) -> AbstractContextManager[Self]:
+        """Take the lock as a reader, waiting for a writer; ``LockTimeoutError`` at the end."""
+        holding = _Holding(self)
+        self._share(self._limit(timeout), _frame(1))
+        return holding  # type: ignore[return-value]
+
+    def shared(self, timeout: float | None = _OWN) -> AbstractContextManager[Self]:
+        """Hold the lock as a reader in a ``with`` block."""
+        return _Entering(self, self._share, self._limit(timeout))  # type: ignore[return-value]
+
+    def try_acquire_shared(self) -> bool:
+        """Take the lock as a reader if there is no writer; ``False`` if there is one."""
+        try:
+            self._share(0, _frame(1))
+        except LockTimeoutError:
+            return False
+        return True
+
+    def _share(self, timeout: float | None, frame: FrameType) -> None:
+        self._refuse_to_wait_for_oneself(frame)
+        me = _native.this_thread()
+        # Known before it is won, so that nothing is lost by an interrupt in between.
+        reader = self._readers[me] = self._new_reader()
+        try:
+            head = self._writer._native
+            if _native.must_make_way(head) or not self._enter(reader, frame):
+                self._wait_for_writer(reader, timeout, frame)
+                _native.burst_began(head)
+        except BaseException:
+            self._withdraw(reader)
+            self._readers.pop(me, None)
+            raise
+
+    def _new_reader(self) -> Lock:
+        name = os.urandom(8).hex()
+        reader = Lock(
+            os.path.join(self._directory, name),
+            tag=self.tag,
+            durability=self._durability,
+            mode=self._mode,
+        )
+        # The directory shall go with the last reader, so no file is kept in it.
+        reader._native.fleeting = 1
+        reader._native.turns = _native.NO_TURNS
+        reader._lay_out()
+        return reader
+
+    def _enter(self, reader: Lock, frame: FrameType) -> bool:
+        """Publish a reader, unless there is a writer, before or after."""
+        if os.path.lexists(self.path):
+            return False
+        for _ in range(_TRIES):
+            outcome = try_anyway(reader._native, POOL)
+            if outcome not in (-errno.ENOENT, _NO_SUCH_PATH):
+                break
+            self._make_directory()  # the last reader has just taken it away
+        if outcome in (HELD, LOOK) or not reader._settle(outcome, frame):
+            return False
+        if os.path.lexists(self.path):
+            self._withdraw(reader)
+            return False
+        return True
+
+    def _make_directory(self) -> None:
+        parent = os.stat(os.path.dirname(self.path)).st_mode & 0o1777
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._directory, parent)
+            if parent & 0o022:
+                os.chmod(self._directory, parent)  # whatever our umask is
+
+    def _withdraw(self, reader: Lock) -> None:
+        if reader._native.held:
+            reader._end(reader._native.endings)
+        with contextlib.suppress(OSError):
+            os.rmdir(self._directory)
+
+    def _wait_for_writer(self, reader: Lock, timeout: float | None, frame: FrameType) -> None:
+        writer = self._writer
+        if timeout == 0:
+            if writer._judge(frame, may_wait=False) and self._enter(reader, frame):
+                return
+            raise _explain.timeout_error(writer, 0.0)
+        wait = _native.Wait((writer._native,), writer._native, reader._record)
+        waiter = Waiter(timeout, self._retry, wait=wait, notice=notice_of(writer))
+        try:
+            while True:
+                if not waiter.pause():
+                    raise _explain.timeout_error(writer, waiter.waited)
+                if waiter.judge is not False:
+                    writer._judge(frame, may_wait=True, waiter=waiter)
+                if waiter.in_turn(fair=self._fair) and self._enter(reader, frame):
+                    return
+        finally:
+            waiter.end()
+
+    # ------------------------------------------------------------------ both
+
+    def _limit(self, timeout: float | None) -> float | None:
+        limit = self.timeout if timeout is _OWN else timeout
+        return limit if limit is None else _checked_timeout(limit)
+
+    def _names(self) -> list[str]:
+        return names_of_readers(self._directory)
+
+    def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
+        mine = self._mine()
+        if mine is not None:
+            raise _explain.deadlock_error(mine, frame)
+
+    def _mine(self) -> Lock | None:
+        """Find what this thread holds: its reader, or the writer."""
+        me = _native.this_thread()
+        reader = self._readers.get(me)
+        if reader is not None and reader._native.held:
+            return reader
+        native = self._writer._native
+        return self._writer if native.held and native.owner == me else None
+
+    def _held(self) -> Lock:
+        mine = self._mine()
+        if mine is None:
+            raise _explain.not_held_error(self._writer)
+        return mine
+
+    def release(self) -> None:
+        """Let go of what this thread holds; the errors are those of ``Lock.release``."""
+        mine = self._held()
+        try:
+            mine.release()
+        finally:
+            self._left(mine)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        mine = self._mine()
+        if mine is None:
+            reader = self._readers.get(_native.this_thread())
+            if self._writer._forked or (reader is not None and reader._forked):
+                return  # the block was entered by the parent, who still holds the lock
+            raise _explain.not_held_error(self._writer)
+        try:
+            mine.__exit__(kind, error, traceback)
+        finally:
+            self._left(mine)
+
+    def _left(self, mine: Lock) -> None:
+        if mine is self._writer or mine._native.held:
+            return
+        self._readers.pop(_native.this_thread(), None)
+        _native.burst_released(self._writer._native)
+        with contextlib.suppress(OSError):
+            os.rmdir(self._directory)
+
+    def refresh(self) -> None:
+        """Write the present time into this thread's record."""
+        self._held().refresh()
+
+    def check(self) -> None:
+        """Make sure that the lock is still held; ``LockLostError`` if somebody removed it."""
+        self._held().check()
+
+    @property
+    def held(self) -> Literal["shared", "exclusive"] | None:
+        """How this thread holds the lock: ``"shared"``, ``"exclusive"`` or ``None``."""
+        mine = self._mine()
+        if mine is None:
+            return None
+        return "exclusive" if mine is self._writer else "shared"
+
+    def status(self) -> LockStatus:
+        """Look at the writer's place."""
+        return self._writer.status()
+
+    def readers(self) -> list[LockStatus]:
+        """Look at all readers."""
+        found = (Lock(os.path.join(self._directory, name)).status() for name in self._names())
+        return [status for status in found if status.state != "free"]
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorate a function, which then runs as the writer."""
+        return decorate(self, function)
+
+    def __repr__(self) -> str:
+        return f"<SharedLock {self.path!r}, {self.held or 'not held'}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(
+            f"{self!r} can't be pickled: make a lock of the same path in the other process"
+        )
+
+
+class _Holding:
+    """What an acquisition returns: a context manager that only releases."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: SharedLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> SharedLock:
+        return self._lock
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lock.__exit__(kind, error, traceback)
+
+
+class _Entering(_Holding):
+    """A context manager that acquires when it is entered."""
+
+    __slots__ = ("_limit", "_take")
+
+    def __init__(
+        self,
+        lock: SharedLock,
+        take: Callable[[float | None, FrameType], None],
+        limit: float | None,
+    ) -> None:
+        super().__init__(lock)
+        self._take = take
+        self._limit = limit
+
+    def __enter__(self) -> SharedLock:
+        self._take(self._limit, _frame(1))
+        return self._lock

@@ -1,0 +1,294 @@
+"""A counting semaphore of lock files: so many slots, each a lock of its own."""
+
+from __future__ import annotations
+
+import sys
+
+from semlock import _explain, _native
+from semlock._engine import _OWN, Acquired, _checked_timeout
+from semlock._lock import Lock
+from semlock._native import HELD, LOOK, MINE, POOL, try_anyway
+from semlock._notice import notice_of
+from semlock._waiting import Waiter
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from types import FrameType, TracebackType
+    from typing import Any
+
+    from typing_extensions import Self
+
+    from semlock._engine import Durability
+    from semlock._errors import LockLostError
+    from semlock._policy import Policy
+    from semlock._records import LockInfo
+    from semlock._status import LockStatus, StrPath
+    from semlock._waiting import Schedule
+
+_frame = sys._getframe
+_MOST = 10_000
+
+
+class SlotLock:
+    """At most so many holders at a time: a counting semaphore made of lock files.
+
+    :path:   where the slots are: slot 3 is the lock file ``PATH.3``, a lock like any other,
+             with its own record, so that ``semlock status PATH.3`` says who has it
+    :slots:  how many there are
+
+    The other parameters are those of ``Lock``.  A dead holder's slot is taken over, and those
+    who wait stand in one queue.
+
+    The slots are numbered, and a lock with ``slots=N`` uses the first N.  So processes that
+    say different numbers agree about the slots that they share, and there are never more
+    holders than the highest number that somebody says: a number can be raised or lowered while
+    others are at work, and holds for each process from its next acquisition on.
+
+    One object serves many threads, each of which holds one slot at most.
+    """
+
+    __slots__ = ("_fair", "_head", "_last", "_locks", "_retry", "path", "slots", "timeout")
+
+    def __init__(
+        self,
+        path: StrPath,
+        slots: int,
+        *,
+        tag: str | None = None,
+        timeout: float | None = None,
+        policy: Policy | None = None,
+        retry: Schedule | None = None,
+        durability: Durability = "full",
+        mode: int = 0o644,
+        fair: bool = False,
+        heartbeat: float | None = None,
+        on_lost: Callable[[Lock, LockLostError], object] | None = None,
+        on_wait: Callable[[LockStatus, float], object] | None = None,
+    ) -> None:
+        if not isinstance(slots, int) or not 1 <= slots <= _MOST:
+            raise ValueError(f"slots is a number from 1 to {_MOST}, not {slots!r}")
+        # Never acquired itself: it names the queue, and checks what all slots have in common.
+        self._head = Lock(
+            path, tag=tag, timeout=timeout, retry=retry, fair=fair, on_wait=on_wait
+        )
+        self.path = self._head.path
+        self.slots = slots
+        self.timeout = timeout
+        self._fair = fair
+        self._retry = retry
+        self._last = 0
+        self._locks = [
+            Lock(
+                f"{self.path}.{number}",
+                tag=tag,
+                policy=policy,
+                durability=durability,
+                mode=mode,
+                heartbeat=heartbeat,
+                on_lost=on_lost,
+            )
+            for number in range(1, slots + 1)
+        ]
+        for lock in self._locks:
+            lock._native.turns = _native.NO_TURNS  # the semaphore has one queue for all
+
+    # ------------------------------------------------------------------ acquiring
+
+    def acquire(self, timeout: float | None = _OWN) -> AbstractContextManager[Self]:
+        """Take a slot, waiting for it; ``LockTimeoutError`` when the time is over."""
+        limit = self.timeout if timeout is _OWN else timeout
+        if limit is not None:
+            limit = _checked_timeout(limit)
+        acquired = Acquired(self)  # type: ignore[arg-type]
+        self._take(limit, _frame(1))
+        return acquired  # type: ignore[return-value]
+
+    def __enter__(self) -> Self:
+        self._take(self.timeout, _frame(1))
+        return self
+
+    def try_acquire(self) -> bool:
+        """Take a slot if one is free or its holder is dead; ``False`` if there is none."""
+        frame = _frame(1)
+        if self._mine() is not None:
+            return False
+        before = self._serials()
+        try:
+            if self._fair and _native.must_make_way(self._head._native):
+                return False
+            return self._try_all(frame, None)
+        except BaseException:
+            self._undo(before)
+            raise
+
+    def _take(self, timeout: float | None, frame: FrameType) -> None:
+        mine = self._mine()
+        if mine is not None:
+            raise _explain.deadlock_error(mine, frame)
+        before = self._serials()
+        try:
+            head = self._head._native
+            if _native.must_make_way(head) or not self._try_all(frame, None):
+                self._wait(timeout, frame)
+                _native.burst_began(head)
+        except BaseException:
+            self._undo(before)
+            raise
+
+    def _wait(self, timeout: float | None, frame: FrameType) -> None:
+        locks = self._locks
+        if timeout == 0:
+            raise _explain.timeout_error(locks[self._last], 0.0)
+        head = self._head._native
+        self._lay_out()
+        wait = _native.Wait([lock._native for lock in locks], head, locks[0]._record)
+        waiter = Waiter(timeout, self._retry, wait=wait)
+        waiter.tell(notice_of(self._head, locks[self._last].status))
+        try:
+            while True:
+                if not waiter.pause():
+                    raise _explain.timeout_error(locks[waiter.which], waiter.waited)
+                if self._answer(waiter, frame):
+                    return
+        finally:
+            waiter.end()
+
+    def _answer(self, waiter: Waiter, frame: FrameType) -> bool:
+        """Do what the last pause calls for; ``True`` if that has won a slot."""
+        in_turn = waiter.in_turn(fair=self._fair)
+        if waiter.said == LOOK:
+            # Whoever stands behind sees to it too that a dead holder's slot gets free.
+            free = self._locks[waiter.which]._judge(frame, may_wait=False, waiter=waiter)
+            return free and in_turn and self._try_all(frame, waiter)
+        if waiter.said == _native.FREE:
+            self._last = waiter.which
+        return in_turn and self._try_all(frame, waiter)
+
+    def _try_all(self, frame: FrameType, waiter: Waiter | None) -> bool:
+        """Try the slot that was used last, and then the others."""
+        self._lay_out()
+        locks, first = self._locks, self._last
+        for step in range(len(locks)):
+            index = (first + step) % len(locks)
+            lock = locks[index]
+            outcome = try_anyway(lock._native, POOL)
+            if outcome == HELD or (outcome == LOOK and waiter is not None):
+                continue  # a waiter is told by the core whom to judge
+            if outcome not in (MINE, HELD) and lock._settle(outcome, frame):
+                self._last = index
+                return True
+        return False
+
+    def _lay_out(self) -> None:
+        for lock in self._locks:
+            if lock._record is None:
+                lock._lay_out()
+
+    def _serials(self) -> list[int]:
+        return [lock._native.serial for lock in self._locks]
+
+    def _undo(self, before: list[int]) -> None:
+        for lock, serial in zip(self._locks, before, strict=True):
+            lock._undo(serial)
+
+    # ------------------------------------------------------------------ holding, letting go
+
+    def _mine(self) -> Lock | None:
+        """Find the slot that this thread holds; only the core's structures know."""
+        me = _native.this_thread()
+        last = self._locks[self._last]
+        if last._native.held and last._native.owner == me:
+            return last
+        for lock in self._locks:
+            if lock._native.held and lock._native.owner == me:
+                return lock
+        return None
+
+    def _held_slot(self) -> Lock:
+        mine = self._mine()
+        if mine is None:
+            raise _explain.not_held_error(self._head)
+        return mine
+
+    def release(self) -> None:
+        """Let go of this thread's slot; the errors are those of ``Lock.release``."""
+        self._held_slot().release()
+        _native.burst_released(self._head._native)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        mine = self._mine()
+        if mine is None:
+            if any(lock._forked for lock in self._locks):
+                return  # the block was entered by the parent, who still holds the slot
+            raise _explain.not_held_error(self._head)
+        mine.__exit__(kind, error, traceback)
+        _native.burst_released(self._head._native)
+
+    def refresh(self) -> None:
+        """Write the present time into the record of this thread's slot."""
+        self._held_slot().refresh()
+
+    def check(self) -> None:
+        """Make sure that this thread's slot is still held; ``LockLostError`` if it is not."""
+        self._held_slot().check()
+
+    @property
+    def held(self) -> bool:
+        """Whether this thread holds a slot through this object."""
+        return self._mine() is not None
+
+    @property
+    def slot(self) -> int | None:
+        """The number of the slot that this thread holds, from 1 on."""
+        mine = self._mine()
+        return None if mine is None else self._locks.index(mine) + 1
+
+    @property
+    def info(self) -> LockInfo | None:
+        """What the record of this thread's slot says; ``None`` while it holds none."""
+        mine = self._mine()
+        return None if mine is None else mine.info
+
+    def status(self) -> list[LockStatus]:
+        """Look at all slots, in the order of their numbers."""
+        return [lock.status() for lock in self._locks]
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorate a function, which then runs while a slot is held."""
+        return decorate(self, function)
+
+    def __repr__(self) -> str:
+        slot = self.slot
+        state = "not held" if slot is None else f"slot {slot} held"
+        return f"<SlotLock {self.path!r}, {self.slots} slots, {state}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(
+            f"{self!r} can't be pickled: make a lock of the same path in the other process"
+        )
+
+
+def decorate(lock: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a function under a lock each time that it is called."""
+    import functools  # noqa: PLC0415 - only for those who decorate
+    import inspect  # noqa: PLC0415
+
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(
+            f"{function.__qualname__} returns before its body has run, so a lock around the "
+            "call would guard nothing: use the lock with `with` inside of it"
+        )
+
+    @functools.wraps(function)
+    def locked(*args: Any, **kwargs: Any) -> Any:
+        with lock:
+            return function(*args, **kwargs)
+
+    return locked
