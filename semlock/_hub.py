@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import sys
+from contextvars import Context
 from weakref import WeakSet, WeakValueDictionary, ref
 
 from semlock import _native, _process
@@ -17,7 +18,7 @@ from semlock._waiting import _FIRST, _LOST_RACES, _SAFETY, Waiter, chance, growi
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from semlock._notice import Notice
@@ -26,17 +27,23 @@ if TYPE_CHECKING:
 # do it when they look for themselves anyway.
 _NEXT_CHECK = 100_000_000
 
+_NO_PAUSES: Iterator[float] = iter(())
+
 
 class Hub:
     """What the waits of one loop share: the event source, and who is to hear of which mark."""
 
     __slots__ = (
-        "__weakref__", "_lines", "_loop", "_marks", "_over", "_sleepers", "events", "waits",
+        "__weakref__", "_lines", "_loop", "_marks", "_over", "_sleepers", "context", "events",
+        "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.events = -1
         self.waits: set[int] = set()
+        # All timers run in one, which is ours: a copy of each task's would be one more thing
+        # that a thousand tasks need a thousand of.
+        self.context = Context()
         self._over = False
         self._loop: ref[asyncio.AbstractEventLoop] | None = None
         self._marks = _native.Marks()
@@ -157,7 +164,8 @@ class _Sleeper:
         self._marks = marks
         when = next_look(self.wait, self._safety, self._until)
         delay = max(0, when - _native.now_ns()) / 1e9
-        self._timer = self.future.get_loop().call_later(delay, self._on_time)
+        loop = self.future.get_loop()
+        self._timer = loop.call_later(delay, self._on_time, context=self._hub.context)
 
     def told(self) -> None:
         """See whether there is something to do, and wake the task if so."""
@@ -222,7 +230,7 @@ class Turn:
     not a ticket for each and a look at all others' tickets.
     """
 
-    __slots__ = ("__weakref__", "_future", "_lines", "_path")
+    __slots__ = ("_future", "_lines", "_path")
 
     def __init__(self, lines: dict[str, list[Turn]], path: str) -> None:
         self._lines = lines
@@ -312,7 +320,7 @@ class AsyncWaiter(Waiter):
         # then others were faster.
         self.passed_over = False
         super().__init__(timeout, wait=wait, notice=notice)
-        self._pauses = iter(())  # nobody needs them where events are heard
+        self._pauses = _NO_PAUSES  # nobody needs them where events are heard
 
     def stand(self, queue: Any, record: _native.Record | None) -> bool:
         """Stand in the queue of a lock from now on; ``False`` if that is of no use here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
+from itertools import accumulate
 
 from semlock._records import printable
 
@@ -115,30 +116,36 @@ def convoys(trace: Trace) -> list[Convoy]:
     for lock in trace.locks:
         waits = [wait for wait in trace.waits if wait.lock == lock]
         holds = [hold for hold in trace.holds if hold.lock == lock]
-        starts = [hold.begin for hold in holds]
         usual = _middle([hold.length for hold in holds])
+        holds_within, waits_within = _Within(holds), _Within(waits)
         for convoy in _stretches(lock, waits, usual):
-            within = holds[
-                max(0, bisect_left(starts, convoy.begin) - 1) : bisect_right(starts, convoy.end)
-            ]
-            within = [h for h in within if h.end > convoy.begin and h.begin < convoy.end]
+            within = holds_within(convoy.begin, convoy.end)
             parts = [min(h.end, convoy.end) - max(h.begin, convoy.begin) for h in within]
             convoy.holds = len(within)
             convoy.held = sum(parts)
+            if convoy.most < _BEHIND and convoy.holds <= _HAND_OVERS:
+                continue
             if within:
-                convoy.longest = max(
-                    zip(parts, range(len(within)), within, strict=True), key=lambda p: p[:2]
-                )[2]
-            convoy.waiters = len(
-                {
-                    (wait.process.number, wait.worker)
-                    for wait in waits
-                    if wait.end > convoy.begin and wait.begin < convoy.end
-                }
-            )
-            if convoy.most >= _BEHIND or convoy.holds > _HAND_OVERS:
-                found.append(convoy)
+                convoy.longest = within[parts.index(max(parts))]
+            waiters = waits_within(convoy.begin, convoy.end)
+            convoy.waiters = len({(wait.process.number, wait.worker) for wait in waiters})
+            found.append(convoy)
     return sorted(found, key=lambda convoy: (-convoy.length, convoy.begin))
+
+
+class _Within:
+    """Finds those of many spans that have a part in a time."""
+
+    def __init__(self, spans: list[Span]) -> None:
+        self._spans = spans  # by their beginnings
+        self._begins = [span.begin for span in spans]
+        # By when all spans up to each one have ended: none before can reach beyond that.
+        self._ends = list(accumulate((span.end for span in spans), max))
+
+    def __call__(self, begin: int, end: int) -> list[Span]:
+        first = bisect_right(self._ends, begin)
+        last = bisect_left(self._begins, end)
+        return [span for span in self._spans[first:last] if span.end > begin]
 
 
 def _stretches(lock: str, waits: list[Span], usual: int) -> list[Convoy]:

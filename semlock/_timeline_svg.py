@@ -27,6 +27,8 @@ _TICKS = 10
 
 # What is narrower is drawn once for each place, however many there are.
 _NARROW = 1.0
+# Nobody can point at what is narrower, so it needs no words.
+_POINTED = 2.0
 
 _STYLE = """
 svg { --back: #ffffff; --text: #1d2330; --soft: #667085; --line: #e4e7ec; --band: #f7f8fa;
@@ -225,7 +227,7 @@ class _Drawing:
             rounded = ' rx="2"' if width > 6 else ""
             self._parts.append(
                 f'<rect x="{begin}" y="{top:.1f}" width="{width:.2f}" height="{height}"{rounded} '
-                f'fill="{fill}"><title>{escape(words(span, self._lanes.names))}</title></rect>\n'
+                f'fill="{fill}"{self._ending(span, width)}\n'
             )
             if span.holds and span.ended in ("killed", "lost", "open"):
                 self._parts.append(
@@ -235,6 +237,11 @@ class _Drawing:
             if text:
                 y = top + height / 2 + 3.8
                 self._text(begin + 4, y, text, "inside")
+
+    def _ending(self, span: Span, width: float) -> str:
+        if width < _POINTED:
+            return "/>"
+        return f"><title>{escape(words(span, self._lanes.names))}</title></rect>"
 
     def _mark(self, mark: Mark, top: float, height: float) -> None:
         x = self._x(mark.at)

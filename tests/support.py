@@ -228,6 +228,31 @@ class Child:
         self.process.stdout.close()
 
 
+class Taking:
+    """A thread that takes a lock by a function, holds it, and lets it go when it is told to."""
+
+    def __init__(self, take, release):
+        self._take, self._release = take, release
+        self.done = threading.Event()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self):
+        self.result = self._take()
+        self.done.set()
+        self._end.wait(PATIENCE)
+        self._release()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+
 def in_a_fork(function, timeout: float = PATIENCE):
     """Run a function in a forked child that leaves by ``os._exit``, and give its value."""
     reader, writer = os.pipe()

@@ -131,7 +131,8 @@ def _take_all(locks: list[Any], timeout: float | None) -> AbstractContextManager
     except BaseException:
         acquired.__exit__(None, None, None)
         raise
-    return acquired
+    holding: AbstractContextManager[Any] = acquired
+    return holding
 
 
 def _keep_fresh(locks: list[tuple[Any, str]]) -> None:

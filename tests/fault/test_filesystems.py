@@ -1,6 +1,6 @@
 """Real filesystems that are full, read-only, or short of what the core would like to use.
 
-Each test runs in a mount namespace of its own, which only root may make.
+What each kind of filesystem gives is in ``tests/platforms``.  Each test runs in a mount namespace of its own, which only root may make.
 """
 
 import os
@@ -175,41 +175,4 @@ with lock:
     except semlock.LockLostError: pass
     lock.acquire()
 assert files() == []
-""")
-
-
-@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "overlay"])
-def test_it_works_on_what_can_be_mounted_here(run, kind):
-    if kind != "overlay" and shutil.which(f"mkfs.{kind}") is None:
-        pytest.skip(f"mkfs.{kind} is not installed")
-    size = {"xfs": 320, "btrfs": 128}.get(kind, 32)
-    run(f"""
-kind = {kind!r}
-if kind == "overlay":
-    mount("-t", "tmpfs", "tmpfs")
-    parts = [os.path.join(where, name) for name in ("lower", "upper", "work", "top")]
-    for part in parts: os.mkdir(part)
-    lower, upper, work, top = parts
-    subprocess.run(["mount", "-t", "overlay", "overlay", "-o",
-                    f"lowerdir={{lower}},upperdir={{upper}},workdir={{work}}", top], check=True)
-    where, path = top, os.path.join(top, "the.lock")
-else:
-    image = where + ".img"
-    with open(image, "wb") as file: file.truncate({size} << 20)
-    subprocess.run([f"mkfs.{{kind}}", "-q", image], check=True)
-    if subprocess.run(["mount", "-o", "loop", image, where], capture_output=True).returncode:
-        print("this kernel cannot mount it"); sys.exit()
-lock = works()
-with lock:
-    assert lock.info.witness == "kept", lock.info
-    assert semlock.status(path).verdict == "alive"
-child = os.fork()
-if child == 0:
-    semlock.Lock(path).acquire()
-    os._exit(0)
-os.waitpid(child, 0)
-found = semlock.status(path)
-if found.state != "free":
-    assert found.verdict == "dead", found
-works()
 """)

@@ -6,6 +6,9 @@ What a filesystem gives differs, so what is expected differs with it, and only w
     NAMED   Served by a program, with hard links but without unnamed files.  A kill while a
             lock is made leaves a file under a private name, which goes after the grace time,
             and so does a fault of the very call that would remove it.
+    NETWORK Mounted by somebody else from a server, and named in SEMLOCK_MOUNTED as
+            ``name=directory,…``.  A server may lose and repeat requests: what is asked of it is
+            that one holder at most is inside, and that who waits is served.
     BARE    Without hard links, and without the bit that tells an unfinished lock from an empty
             one.  A kill in the microseconds between creating and writing leaves a file that
             counts as somebody's lock.  That one holder at most is inside is true here as well.
@@ -32,6 +35,10 @@ sys.path.remove(str(HERE))
 LOCAL = ("ext4", "xfs", "btrfs", "tmpfs", "overlay")
 NAMED = ("bindfs", "ntfs-3g")
 BARE = ("exfat-fuse",)
+MOUNTED = dict(
+    pair.split("=", 1) for pair in os.environ.get("SEMLOCK_MOUNTED", "").split(",") if pair
+)
+NETWORK = tuple(MOUNTED)
 
 OPERATIONS = {
     LOCAL: [
@@ -48,7 +55,7 @@ OPERATIONS = {
 PAGE = HERE.parents[1] / "docs" / "filesystems.md"
 
 
-@pytest.fixture(params=[*LOCAL, *NAMED, *BARE])
+@pytest.fixture(params=[*LOCAL, *NAMED, *BARE, *NETWORK])
 def kind(request) -> str:
     return request.param
 
@@ -56,6 +63,8 @@ def kind(request) -> str:
 @pytest.fixture
 def mountable(kind) -> None:
     """Skip the test where this kind can't be mounted."""
+    if kind in MOUNTED:
+        return
     reason = mounts.absence(kind)
     if reason is not None:
         # .ci/run installs every tool, so there a missing one is a test that is not made.
@@ -67,13 +76,19 @@ def mountable(kind) -> None:
 
 
 @pytest.fixture
-def put_through(kind, mountable):
+def put_through(kind, mountable, request):
     """Put a fresh filesystem through an ordeal, and give its report."""
 
     def put_through(name: str, options: object = ()) -> dict:
         words = [sys.executable, str(HERE / "ordeals.py"), name, json.dumps(options)]
+        place = None
+        if kind in MOUNTED:
+            place = os.path.join(MOUNTED[kind], f"{os.getpid()}-{request.node.originalname}")
+            os.mkdir(place)
+        else:
+            words = mounts.command(kind, *words)
         done = subprocess.run(
-            mounts.command(kind, *words), capture_output=True, text=True, check=False,
+            words, cwd=place, capture_output=True, text=True, check=False,
             env={**os.environ, "PYTHONPATH": str(HERE.parent)}, timeout=110,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -93,10 +108,10 @@ def test_at_most_one_holds_whoever_is_killed(kind, put_through):
     wrong = report["wrong"]
     if kind in NAMED:
         wrong = [one for one in wrong if not only_unfinished_files_are_left(one)]
-    if kind in BARE:
+    if kind in (*BARE, *NETWORK):
         wrong = [one for one in wrong if not re.match(r"after round \d+", one)]
     assert wrong == []
-    if kind not in BARE:
+    if kind not in (*BARE, *NETWORK):
         assert report["left"] == []
 
 
@@ -108,6 +123,8 @@ def only_unfinished_files_are_left(message: str) -> bool:
 
 
 def test_a_fault_of_any_call_ends_held_or_in_a_clear_error(kind, put_through):
+    if kind in NETWORK:
+        pytest.skip("a server's own delays and retries are faults enough")
     operations = next(names for kinds, names in OPERATIONS.items() if kind in kinds)
     report = put_through("faults", operations)
     problems = report["problems"]
@@ -130,5 +147,7 @@ def test_who_waits_is_served(kind, put_through):
 
 @pytest.mark.usefixtures("mountable")
 def test_the_table_in_the_documentation_is_what_is_measured(kind):
+    if kind in NETWORK:
+        pytest.skip("the table has what can be mounted everywhere")
     row = filesystem_table.row(kind, filesystem_table.measure(kind))
     assert row in PAGE.read_text(encoding="utf-8").splitlines()

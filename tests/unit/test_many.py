@@ -3,10 +3,15 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 import semlock
+import semlock.sema
+import semlock.task
+from support import Child, Taking
 
 
 def visible(directory):
@@ -101,3 +106,202 @@ def test_a_bad_path_gives_a_nested_lock_back_once(tmp_path):
         assert lock.held
         lock.check()
     assert not lock.held
+
+
+def in_threads(*functions):
+    """Run functions at the same time, and wait for all; what one raises is raised."""
+    failures = []
+
+    def run(function):
+        try:
+            function()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(function,)) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads), "they wait for each other"
+    if failures:
+        raise failures[0]
+
+
+class TestAll:
+    def test_takes_all_or_none(self, tmp_path):
+        paths = [str(tmp_path / f"{number}.lock") for number in range(5)]
+        locks = [semlock.Lock(path) for path in paths]
+        with semlock.acquire_all(locks) as taken:
+            assert taken == tuple(locks)
+            assert all(lock.held for lock in locks)
+        assert not any(lock.held for lock in locks)
+        with Child("import semlock") as other:
+            other.run(
+                f"theirs = semlock.Lock({paths[3]!r}, tag='theirs'); theirs.try_acquire()"
+            )
+            with pytest.raises(semlock.LockTimeoutError, match="theirs"):
+                semlock.acquire_all(locks, timeout=0.05)
+            assert not any(lock.held for lock in locks)
+            with pytest.raises(semlock.LockTimeoutError):
+                semlock.acquire_all(locks, timeout=0)
+            other.run("theirs.release()")
+            semlock.acquire_all(locks, timeout=20).release()
+
+    def test_opposite_orders_and_nesters_never_end_in_a_circle(self, tmp_path):
+        paths = [str(tmp_path / name) for name in ("a", "b", "c")]
+        inside = []
+
+        def together(order):
+            for _ in range(30):
+                with semlock.acquire_all([semlock.Lock(paths[i]) for i in order], timeout=50):
+                    inside.append(1)
+                    assert len(inside) == 1
+                    inside.pop()
+
+        def nested(first, second):
+            for _ in range(30):
+                with (
+                    semlock.Lock(paths[first], timeout=50),
+                    semlock.Lock(paths[second], timeout=50),
+                ):
+                    pass
+
+        in_threads(
+            lambda: together((0, 1, 2)),
+            lambda: together((2, 1, 0)),
+            lambda: nested(0, 2),
+            lambda: nested(0, 1),
+        )
+
+    def test_those_who_nest_in_the_other_order_are_let_through(self, tmp_path):
+        """They hold one and wait for the other, for ever if nobody gives way."""
+        a, b = (str(tmp_path / name) for name in ("a", "b"))
+
+        def nested():
+            for _ in range(20):
+                with semlock.Lock(b, timeout=50):
+                    time.sleep(0.001)
+                    with semlock.Lock(a, timeout=50):
+                        pass
+
+        def together():
+            for _ in range(20):
+                with semlock.acquire_all([semlock.Lock(a), semlock.Lock(b)], timeout=50):
+                    pass
+
+        in_threads(nested, together, together)
+
+    def test_locks_that_are_always_in_use_are_had_in_the_end(self, tmp_path):
+        paths = [str(tmp_path / name) for name in ("a", "b")]
+        stop = threading.Event()
+
+        def busy(path):
+            while not stop.is_set():
+                with semlock.Lock(path):
+                    time.sleep(0.002)
+
+        def want():
+            try:
+                for _ in range(3):
+                    with semlock.acquire_all([semlock.Lock(p) for p in paths], timeout=50):
+                        pass
+            finally:
+                stop.set()
+
+        in_threads(want, *(lambda p=p: busy(p) for p in paths for _ in range(2)))
+
+    def test_refuses_what_would_wait_for_itself(self, tmp_path):
+        path = str(tmp_path / "a")
+        lock = semlock.Lock(path)
+        with pytest.raises(ValueError, match="twice"):
+            semlock.acquire_all([lock, semlock.Lock(path)])
+        with pytest.raises(ValueError, match="no lock"):
+            semlock.acquire_all([])
+        with pytest.raises(TypeError, match="locks to be acquired"):
+            semlock.acquire_all([path])
+        with lock, pytest.raises(semlock.LockDeadlockError):
+            semlock.acquire_all([lock, semlock.Lock(f"{path}2")])
+
+    def test_takes_locks_of_different_systems(self, tmp_path):
+        locks = [
+            semlock.Lock(tmp_path / "a"),
+            semlock.sema.Semaphore(tmp_path / "b"),
+            semlock.task.TaskLock(tmp_path / "c", "me", audit=False),
+        ]
+        with semlock.acquire_all(locks, timeout=20):
+            assert all(lock.held for lock in locks)
+
+    def test_one_that_was_lost_does_not_keep_the_others(self, tmp_path):
+        locks = [semlock.Lock(tmp_path / name) for name in ("a", "b", "c")]
+        taken = semlock.acquire_all(locks)
+        (tmp_path / "b").unlink()
+        with pytest.raises(semlock.LockLostError):
+            taken.release()
+        assert not any(lock.held for lock in locks)
+
+
+class TestAny:
+    def test_takes_one_that_is_free(self, tmp_path):
+        locks = [semlock.Lock(tmp_path / f"{number}") for number in range(3)]
+        with Child("import semlock") as other:
+            other.run(f"theirs = semlock.Lock({locks[0].path!r}); theirs.try_acquire()")
+            won = semlock.acquire_any(locks)
+            assert won is locks[1]
+            assert [lock.held for lock in locks] == [False, True, False]
+            won.release()
+
+    @pytest.mark.parametrize("end", ["theirs.release()", None])
+    def test_hears_of_whichever_is_free_first(self, tmp_path, end):
+        locks = [semlock.Lock(tmp_path / f"{number}") for number in range(4)]
+        others = [Child("import semlock") for _ in locks]
+        try:
+            for other, lock in zip(others, locks, strict=True):
+                other.run(f"theirs = semlock.Lock({lock.path!r}); theirs.try_acquire()")
+            with pytest.raises(semlock.LockTimeoutError):
+                semlock.acquire_any(locks, timeout=0.05)
+            with Taking(
+                lambda: semlock.acquire_any(locks, timeout=20), locks[2].release
+            ) as waiter:
+                assert not waiter.done.wait(0.05)
+                if end:
+                    others[2].run(end)
+                else:
+                    others[2].process.kill()
+                assert waiter.done.wait(20)
+                assert waiter.result is locks[2]
+        finally:
+            for other in others:
+                other.close()
+        assert not [name for name in os.listdir(tmp_path) if name.endswith(".queue")]
+
+    def test_does_not_starve_beside_those_who_take_them_again_and_again(self, tmp_path):
+        paths = [str(tmp_path / name) for name in ("a", "b")]
+        hogs = [Child("import semlock, threading, time") for _ in paths]
+        try:
+            for hog, path in zip(hogs, paths, strict=True):
+                hog.run(f"stop = threading.Event(); lock = semlock.Lock({path!r})")
+                hog.run(
+                    "def work():\n while not stop.is_set():\n  with lock: time.sleep(0.003)\n"
+                    "t = threading.Thread(target=work); t.start()"
+                )
+            for _ in range(5):
+                semlock.acquire_any([semlock.Lock(p) for p in paths], timeout=30).release()
+            for hog in hogs:
+                hog.run("stop.set(); t.join()")
+        finally:
+            for hog in hogs:
+                hog.close()
+
+    def test_refuses_to_wait_for_nobody_but_itself(self, tmp_path):
+        held = [semlock.Lock(tmp_path / name) for name in ("a", "b")]
+        with held[0], held[1], pytest.raises(semlock.LockDeadlockError):
+            semlock.acquire_any([semlock.Lock(lock.path) for lock in held], timeout=20)
+        with pytest.raises(ValueError, match="no lock"):
+            semlock.acquire_any([])
+
+    def test_a_timeout_of_nothing_is_one_try(self, tmp_path):
+        with Child("import semlock") as other:
+            other.run(f"theirs = semlock.Lock({str(tmp_path / 'a')!r}); theirs.try_acquire()")
+            with pytest.raises(semlock.LockTimeoutError):
+                semlock.acquire_any([semlock.Lock(tmp_path / "a")], timeout=0)

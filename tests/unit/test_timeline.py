@@ -166,6 +166,14 @@ def test_a_clock_that_was_set_meanwhile_moves_nothing(maker):
     assert spans(maker.read().holds) == [(1, 0, 10, "release"), (2, 20, 30, "release")]
 
 
+def test_clocks_that_nearly_agree_are_one(maker):
+    """A process whose first line is torn doesn't say by which clock it goes."""
+    maker.start(1)
+    maker.hold(0, 10, 1)
+    maker.hold(10.5, 20, 2, offset=-300 * MS)
+    assert spans(maker.read().holds) == [(1, 0, 10, "release"), (2, 10.5, 20, "release")]
+
+
 def test_a_process_number_that_is_used_again_is_another_process(maker):
     maker.start(1, command="first")
     maker.hold(0, None, 1, lock="/run/b.lock")

@@ -384,6 +384,13 @@ def test_a_forked_child_writes_under_its_own_name(path, file):
     assert {event["pid"] for event in read(file)} == {pid, os.getpid()}
 
 
+@needs_fork
+def test_a_forked_child_knows_nothing_of_its_parents_holds(path, events):
+    with semlock.Lock(path):
+        assert len(_tap._holds) == 1
+        assert in_a_fork(lambda: len(_tap._holds)) == 0
+
+
 def test_half_a_line_spoils_no_other(path, file, monkeypatch):
     trace.start(file)
     write = os.write

@@ -118,6 +118,20 @@ def test_waiters_are_counted_without_the_holder(tmp_path, directory):
         assert sum(line.startswith("waiting ") for line in _watch.closely(row)) == 2
 
 
+def test_a_holder_that_keeps_its_place_is_not_counted(tmp_path):
+    """As it does when it has waited itself and others stand behind it."""
+    path = str(tmp_path / "a.lock")
+    with semlock.Lock(path) as lock, Child() as child:
+        other = str(tmp_path / "b.lock")
+        child.run(f"lock = semlock.Lock({other!r}); lock.acquire(); None")
+        queue = Path(_watch.queue_of(path))
+        queue.mkdir()
+        for number, record in ((3, path), (4, other), (5, path)):
+            (queue / f"{number:016x}").write_bytes(Path(record).read_bytes())
+        found = [place.info.pid for place in _watch.waiters(path, lock.info)]
+    assert found == [child.pid, os.getpid()]
+
+
 # -------------------------------------------------------------------- drawing
 
 
