@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from time import time
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _PREFIX = ".semlock-"
 _SUFFIXES = (".kept", ".tmp")
 _QUEUE = ".queue"
+_READERS = ".readers"  # where the readers of a SharedLock are
 _TICKET_DIGITS = 16
 
 
@@ -45,18 +47,23 @@ class Removed:
 
 
 def clean(directory_or_path: StrPath) -> list[Removed]:
-    """Remove the locks of dead holders, the places of dead waiters, and abandoned temporary files.
+    """Remove the locks of dead holders, the places of dead waiters, and abandoned files.
 
-    Given a directory, everything directly in it; given a lock's path, that lock and what
-    semlock keeps beside it.  A file goes only with proof: what a living process made, what
-    is no record, and what can't be judged stays.  This process's own kept claims there are
-    given up too.
+    Given a directory, everything directly in it, and the readers of its shared locks; given a
+    lock's path, that lock and what semlock keeps beside it.  A file goes only with proof: what
+    a living process made, what is no record, and what can't be judged stays.  This process's
+    own kept claims there are given up too.
     """
     text = os.path.abspath(os.fspath(directory_or_path))
     directory, only = (text, None) if os.path.isdir(text) else os.path.split(text)
     return clean_matching(
         directory,
-        lambda name: only is None or name == only or _is_temporary(name) or _is_queue(name),
+        lambda name: (
+            only is None
+            or name in (only, only + _READERS)
+            or _is_temporary(name)
+            or _is_queue(name)
+        ),
         decode_text,
         _why_dead,
     )
@@ -77,6 +84,8 @@ def clean_matching(
     for path in paths:
         if _is_queue(os.path.basename(path)):
             found += _clean_queue(path)
+        elif path.endswith(_READERS) and os.path.isdir(path) and not os.path.islink(path):
+            found += _clean_readers(path, decode, why)
         else:
             removed = _clean_one(path, decode, why)
             found += [removed] if removed is not None else []
@@ -145,6 +154,19 @@ def _clean_queue(queue: str) -> list[Removed]:
     except OSError:
         pass  # somebody waits, or it is somebody else's to remove
     return found
+
+
+def _clean_readers(
+    directory: str,
+    decode: Callable[[bytes], LockInfo],
+    why: Callable[[LockStatus], str | None],
+) -> list[Removed]:
+    """Remove the dead readers of a shared lock, and their directory if nobody reads."""
+    paths = (os.path.join(directory, name) for name in sorted(os.listdir(directory)))
+    found = [_clean_one(path, decode, why) for path in paths]
+    with contextlib.suppress(OSError):
+        os.rmdir(directory)
+    return [removed for removed in found if removed is not None]
 
 
 def _waiter(path: str) -> LockInfo | None:

@@ -271,6 +271,8 @@ class BaseLock:
             if not self._settle(outcome, frame):
                 raise _explain.timeout_error(self, 0.0)
             return
+        if outcome < 0 and outcome != -errno.EINTR:
+            raise _explain.os_error(self.path, outcome)  # nothing that waiting could mend
         waiter = self._waiter(timeout)
         won = None
         try:
@@ -371,7 +373,12 @@ class BaseLock:
         self._look_again_later((view.dev, view.ino, view.ctime_ns))
         if waiter is not None:
             # Death shows by events; what else a policy may go by, only the clock tells.
-            by_clock = self._policy is not None or found.unfinished or found.reason is not None
+            by_clock = (
+                self._policy is not None
+                or found.unfinished
+                or found.reason is not None
+                or seen.error != 0
+            )
             waiter.judged(view, self._native.look_at if by_clock else None)
             info = found.info
             if (

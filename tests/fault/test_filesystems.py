@@ -1,6 +1,7 @@
 """Real filesystems that are full, read-only, or short of what the core would like to use.
 
-What each kind of filesystem gives is in ``tests/platforms``.  Each test runs in a mount namespace of its own, which only root may make.
+What each kind of filesystem gives is in ``tests/platforms``.  Each test runs in a mount
+namespace of its own, which only root may make.
 """
 
 import os
