@@ -96,6 +96,8 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
         waiting->place != NULL ? waiting->place->path : waiting->watches[0].path;
     size_t length = strlen(path);
 
+    waiting->started = 1;
+    waiting->queued = -1;
     if (waiting->place != NULL) {
         waiting->place->ticket.handle = waiting->place->mark = -1;
     }
@@ -103,7 +105,7 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
         waiting->watches[i].mark = -1;
         waiting->watches[i].due = 1;
     }
-    waiting->process = waiting->queued = -1;
+    waiting->process = -1;
     while (length > 1 && path[length - 1] != '/') {
         length--;
     }
@@ -442,6 +444,7 @@ sleep_with(semlock_waiting *waiting, int64_t until, const sigset_t *signals)
         /* The holder has ended; look what it left. */
         semlock_process_close(waiting->events, waiting->process);
         waiting->process = -1;
+        waiting->which = waiting->followed;
         semlock_waiting_due(waiting);
         waiting->recheck = 0;
         recheck_in(waiting, FIRST_RECHECK);
@@ -553,6 +556,7 @@ semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
         semlock_process_close(waiting->events, waiting->process);
     }
     waiting->process = waiting->lent ? -1 : semlock_process_open(waiting->events, pid);
+    waiting->followed = waiting->which;
     waiting->unread = 1;
     fate = semlock_probe(pid, start);
     if (fate == SEMLOCK_GONE || fate == SEMLOCK_RECYCLED || fate == SEMLOCK_ZOMBIE) {
@@ -595,6 +599,9 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
 {
     int64_t marks[MARKS];
 
+    if (!waiting->started) {
+        return;
+    }
     if (won != NULL) {
         won->waited = 1;
     }
@@ -627,6 +634,9 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
 void
 semlock_waiting_forget(semlock_waiting *waiting)
 {
+    if (!waiting->started) {
+        return;
+    }
     if (waiting->place != NULL) {
         semlock_place_forget(waiting->place);
     }

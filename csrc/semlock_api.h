@@ -191,15 +191,17 @@ typedef struct {
     semlock_place *place; /* NULL: whoever comes first */
     semlock_watch *watches;
     int32_t count;
-    int32_t which;   /* the watch that the last outcome is about */
-    int32_t queued;  /* the watch that the place is for, -1 when it is for all */
-    int64_t events;  /* the event source, -1 none */
-    int32_t lent;    /* it belongs to somebody else, who reads it */
-    int32_t blind;   /* no event can come, or not all of them */
-    int32_t looked;  /* it was made sure that the caller doesn't wait for itself */
-    int32_t unread;  /* the event source may have news that are of no use */
-    int64_t process; /* a handle of the holder's process, -1 none */
-    int64_t recheck; /* nanoseconds to the next look after an event that changed nothing */
+    int32_t which;    /* the watch that the last outcome is about */
+    int32_t queued;   /* the watch that the place is for, -1 when it is for all */
+    int64_t events;   /* the event source, -1 none */
+    int32_t lent;     /* it belongs to somebody else, who reads it */
+    int32_t blind;    /* no event can come, or not all of them */
+    int32_t looked;   /* it was made sure that the caller doesn't wait for itself */
+    int32_t started;  /* it has something to give back at its end */
+    int32_t unread;   /* the event source may have news that are of no use */
+    int32_t followed; /* the watch whose holder that process is */
+    int64_t process;  /* a handle of the holder's process, -1 none */
+    int64_t recheck;  /* nanoseconds to the next look after an event that changed nothing */
     int64_t recheck_at;
 } semlock_waiting;
 

@@ -114,6 +114,8 @@ hears(const char *path)
 int
 semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
 {
+    waiting->started = 1;
+    waiting->queued = -1;
     (void)pool;
     for (int32_t i = 0; i < waiting->count; i++) {
         waiting->watches[i].mark = -1;
@@ -358,7 +360,8 @@ semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t unti
     }
     if (marks[woken] == &waiting->process) {
         CloseHandle(handle_of(waiting->process)); /* the holder has ended; look what it left */
-        waiting->process = waiting->queued = -1;
+        waiting->process = -1;
+        waiting->which = waiting->followed;
         semlock_waiting_due(waiting);
         return SEMLOCK_LOOK;
     }
@@ -446,6 +449,7 @@ semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
         CloseHandle(handle_of(waiting->process));
     }
     waiting->process = semlock_process_open(pid);
+    waiting->followed = waiting->which;
     fate = semlock_probe(pid, start);
     if (fate == SEMLOCK_GONE || fate == SEMLOCK_RECYCLED || fate == SEMLOCK_ZOMBIE) {
         /* It ended before it could be followed: what was judged is so no more. */
@@ -460,6 +464,9 @@ void
 semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won)
 {
     (void)pool;
+    if (!waiting->started) {
+        return;
+    }
     if (won != NULL) {
         won->waited = 1;
     }

@@ -63,12 +63,20 @@ from semlock._status import LockStatus, remove, status
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from semlock._async import AsyncLock
+    from semlock._async_many import (
+        AsyncSharedLock,
+        AsyncSlotLock,
+        acquire_all_async,
+        acquire_any_async,
+    )
     from semlock._shared import SharedLock
     from semlock._slots import SlotLock
     from semlock._stats import Stats
 
 __all__ = [
     "AsyncLock",
+    "AsyncSharedLock",
+    "AsyncSlotLock",
     "Lock",
     "LockDeadlockError",
     "LockHeldError",
@@ -85,7 +93,9 @@ __all__ = [
     "SharedLock",
     "SlotLock",
     "acquire_all",
+    "acquire_all_async",
     "acquire_any",
+    "acquire_any_async",
     "clean",
     "proof_of_death",
     "remove",
@@ -118,8 +128,12 @@ if not TYPE_CHECKING:
     # Only those who use these pay for importing them, and asyncio most of all.
     _LATER = {
         "AsyncLock": "semlock._async",
+        "AsyncSharedLock": "semlock._async_many",
+        "AsyncSlotLock": "semlock._async_many",
         "SharedLock": "semlock._shared",
         "SlotLock": "semlock._slots",
+        "acquire_all_async": "semlock._async_many",
+        "acquire_any_async": "semlock._async_many",
     }
 
     def __getattr__(name: str) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from time import time
 
@@ -164,8 +163,10 @@ def _clean_readers(
     """Remove the dead readers of a shared lock, and their directory if nobody reads."""
     paths = (os.path.join(directory, name) for name in sorted(os.listdir(directory)))
     found = [_clean_one(path, decode, why) for path in paths]
-    with contextlib.suppress(OSError):
+    try:  # noqa: SIM105 - contextlib would be imported on the way of every command
         os.rmdir(directory)
+    except OSError:
+        pass  # somebody reads
     return [removed for removed in found if removed is not None]
 
 

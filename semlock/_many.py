@@ -14,11 +14,13 @@ from semlock._waiting import Waiter, chance
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Generator, Iterable, Sequence
     from types import FrameType, TracebackType
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from semlock._status import StrPath
+
+    Steps: TypeAlias = Generator[tuple[Any, float | None], None, None]
 
 _FAILED = 255
 
@@ -30,8 +32,9 @@ _FIRST_STAY = 0.1
 _FIRST_PATIENCE = 0.001
 _LONGEST_PATIENCE = 0.5
 
-# Told of each lock that is taken here, while somebody listens to events.
-on_taken: Callable[[Lock], object] | None = None
+# Waits for many locks that are over, but have not given their watches back.
+_to_end: list[Waiter] = []
+_FEW = 32
 
 
 def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | None]:
@@ -62,8 +65,6 @@ def _try_many(locks: list[Any], frame: FrameType) -> list[Any]:
                 try:
                     if locks[index]._settle(code, frame):
                         result[index] = locks[index]
-                        if on_taken is not None:
-                            on_taken(locks[index])
                 except BaseException:
                     locks[index]._undo(before)
                     raise
@@ -79,10 +80,10 @@ def _is_mine(lock: BaseLock) -> bool:
     return bool(lock._native.held) and lock._native.owner == this_thread()
 
 
-def _distinct(locks: Iterable[BaseLock]) -> list[Any]:
+def _distinct(locks: Iterable[BaseLock], kind: type[BaseLock] = BaseLock) -> list[Any]:
     chosen = list(locks)
     for lock in chosen:
-        if not isinstance(lock, BaseLock):
+        if not isinstance(lock, kind):
             raise TypeError(f"these are locks to be acquired, not {lock!r}")
     if not chosen:
         raise ValueError("there is no lock to wait for")
@@ -113,7 +114,8 @@ def acquire_any(locks: Iterable[Lock], timeout: float | None = None) -> Lock:
     return won
 
 
-def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
+def _try_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
+    """Try each once: the lock that was taken, or ``None`` if there is time to wait."""
     for lock in locks:
         if lock._record is None or lock._each_time:
             lock._lay_out()
@@ -125,22 +127,42 @@ def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
             if lock._settle(lock._try_again(), frame):
                 return lock
         raise _explain.timeout_error(locks[0], 0.0)
+    return None
+
+
+def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
+    won = _try_any(locks, timeout, frame)
+    if won is not None:
+        return won
     wait = _native.Wait([lock._native for lock in locks])
     waiter = Waiter(timeout, wait=wait)
     any_of = _AnyOf(locks, wait, waiter)
+    while _to_end:
+        _to_end.pop().end()
+    won = None
     try:
         while (won := any_of.next(frame)) is None:
             if not waiter.pause():
                 raise _explain.timeout_error(locks[waiter.which], waiter.waited)
-        return won
     finally:
-        waiter.end()
+        if won is None or len(locks) <= _FEW:
+            waiter.end()
+        else:
+            # To give back a thousand watches takes as long as the whole wake, so whoever has
+            # the lock is not kept from using it; the next wait of this kind does it.
+            wait.leave()
+            _to_end.append(waiter)
+    return won
 
 
 class _AnyOf:
     """What a wait for any of some locks knows: in whose queue it stands, and which are its own."""
 
     __slots__ = ("_locks", "_own", "_queued", "_since", "_stay", "_wait", "_waiter")
+
+    # Who holds what: threads here, tasks elsewhere.
+    _is_mine = staticmethod(_is_mine)
+    _deadlock_error = staticmethod(_explain.deadlock_error)
 
     def __init__(self, locks: list[Any], wait: _native.Wait, waiter: Waiter) -> None:
         self._locks = locks
@@ -182,12 +204,12 @@ class _AnyOf:
     def _refuse_to_wait_for_all(self, index: int, frame: FrameType) -> None:
         seen = _native.look(self._locks[index]._encoded)
         own = None if seen is None else _process.held_here(seen.view.dev, seen.view.ino)
-        if own is None or own._native.owner != this_thread():
+        if own is None or not self._is_mine(own):
             self._own.discard(index)
             return
         self._own.add(index)
         if len(self._own) == len(self._locks):
-            raise _explain.deadlock_error(own, frame)
+            raise self._deadlock_error(own, frame)
 
     def _lost(self, index: int) -> None:
         """Stand in a queue from now on: whoever only comes when a lock is free comes too late.
@@ -216,6 +238,8 @@ class AllAcquired:
 
     __slots__ = ("_locks", "locks")
 
+    _is_mine = staticmethod(_is_mine)
+
     def __init__(self, locks: Sequence[Any]) -> None:
         # As they were given, and in the order in which everybody takes them.
         self.locks = tuple(locks)
@@ -231,12 +255,17 @@ class AllAcquired:
         traceback: TracebackType | None,
     ) -> None:
         first: BaseException | None = None
-        for lock in reversed(self._locks):
-            try:
-                lock.__exit__(kind, error, traceback)
-            except BaseException as failure:  # noqa: BLE001, PERF203 - the others must go too
-                first = first or failure
+        try:
+            for lock in reversed(self._locks):
+                try:
+                    lock.__exit__(kind, error, traceback)
+                except BaseException as failure:  # noqa: BLE001, PERF203 - the others must go too
+                    first = first or failure
+        except BaseException:
+            self._let_go()  # an interrupt between two of them
+            raise
         if first is not None:
+            self._let_go()  # it may have struck before one of them had begun to go
             raise first
 
     def release(self) -> None:
@@ -248,18 +277,34 @@ class AllAcquired:
 
     def _let_go(self) -> None:
         for lock in reversed(self._locks):
-            if _is_mine(lock):
+            if self._is_mine(lock):
                 lock._end(lock._native.endings)
 
     def _try_rest(self, frame: FrameType) -> Any:
         """Try those that are not held yet: the first that is not to be had, or ``None``."""
-        rest = [lock for lock in self._locks if not _is_mine(lock)]
+        rest = [lock for lock in self._locks if not self._is_mine(lock)]
         if all(isinstance(lock, TextLock) and not lock._each_time for lock in rest):
             won = _try_many(rest, frame)
             return next((lock for lock, got in zip(rest, won, strict=True) if not got), None)
         return next((lock for lock in rest if not lock.try_acquire()), None)
 
     def _take(self, timeout: float | None, frame: FrameType) -> None:
+        steps = self._steps(timeout, frame)
+        step = next(steps, None)
+        while step is not None:
+            missing, limit = step
+            try:
+                missing._take(limit, frame)
+            except LockTimeoutError as late:
+                step = steps.throw(late)
+            else:
+                step = next(steps, None)
+
+    def _steps(self, timeout: float | None, frame: FrameType) -> Steps:
+        """Give the locks that are to be taken one after the other, and for how long to wait.
+
+        That a wait took too long is thrown in here.
+        """
         deadline = None if timeout is None else monotonic() + timeout
         patience = 0.0
         while (missing := self._try_rest(frame)) is not None:
@@ -268,25 +313,23 @@ class AllAcquired:
                 # Nobody who waits holds anything, so whatever order others take them in, it
                 # can't end in a circle.
                 self._let_go()
-                missing._take(left, frame)
+                yield missing, left
             else:
                 # Politeness may never come to an end where all of them are in use all the
                 # time.  So what is held is kept for a while, which is bounded, and grows.
-                self._take_patiently(missing, left, patience, frame)
+                yield from self._patiently(missing, left, patience)
             patience = min(max(2 * patience, _FIRST_PATIENCE), _LONGEST_PATIENCE)
 
-    def _take_patiently(
-        self, missing: Any, left: float | None, patience: float, frame: FrameType
-    ) -> None:
+    def _patiently(self, missing: Any, left: float | None, patience: float) -> Steps:
         limit = patience * (0.5 + chance())
         if left is not None and left < limit:
-            missing._take(left, frame)
+            yield missing, left
             return
         try:
-            missing._take(limit, frame)
+            yield missing, limit
         except LockTimeoutError:
             self._let_go()
-            missing._take(None if left is None else max(0.0, left - limit), frame)
+            yield missing, None if left is None else max(0.0, left - limit)
 
 
 def acquire_all(locks: Iterable[BaseLock], timeout: float | None = None) -> AllAcquired:

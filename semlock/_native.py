@@ -237,6 +237,11 @@ class Wait:
         self._waiting.queued = index
         self._waiting.place = place
 
+    def leave(self) -> None:
+        """Stand in no queue any more."""
+        lib.semlock_waiting_leave(self._waiting, POOL)
+        self._place = None
+
     @property
     def blind(self) -> bool:
         """Whether no event can come, or not all of them."""
@@ -338,7 +343,9 @@ class Wait:
         lib.semlock_waiting_forget(self._waiting)
 
     def __del__(self) -> None:
-        self.end()
+        # An interrupt may have struck before there was anything to give back.
+        if getattr(self, "_waiting", None) is not None:
+            self.end()
 
 
 class Marks:

@@ -14,7 +14,8 @@ import os
 import sys
 from time import monotonic
 
-from semlock import _explain, _native
+from semlock import _explain, _native, _process
+from semlock._cleaning import nobody_waits
 from semlock._engine import _OWN, _checked_timeout
 from semlock._errors import LockTimeoutError
 from semlock._lock import Lock
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from semlock._engine import Durability
+    from semlock._engine import BaseLock, Durability
     from semlock._policy import Policy
     from semlock._status import LockStatus, StrPath
     from semlock._waiting import Schedule
@@ -42,6 +43,11 @@ _TRIES = 100
 
 READERS = ".readers"  # behind the writer's path: where the readers are
 _NO_SUCH_PATH = -3  # what Windows says of a missing directory
+
+
+# Who reads which path, through whatever object.
+_reading: dict[tuple[Any, str], Lock] = {}
+_process.on_fork(_reading.clear)
 
 
 def names_of_readers(directory: str) -> list[str]:
@@ -68,23 +74,37 @@ def wait_for_readers(writer: Lock, timeout: float | None, frame: FrameType) -> N
 
 
 def _wait_for_reader(writer: Lock, path: str, timeout: float | None, frame: FrameType) -> None:
-    reader = Lock(path, policy=writer._policy)
-    reader._native.turns = _native.NO_TURNS
+    reader = reader_at(writer, path)
     waiter = Waiter(timeout, wait=_native.Wait((reader._native,)))
     waiter.tell(notice_of(writer, reader.status))
     try:
-        while os.path.lexists(path):
-            if not waiter.pause():
-                if reader._judge(frame, may_wait=False):
-                    return  # it had died just now
-                raise _explain.timeout_error(reader, waiter.waited)
-            if waiter.said == _native.FREE:
-                return
-            # Proof of death takes a reader's file away, as it does with any lock.
-            if waiter.judge is not False:
-                reader._judge(frame, may_wait=False, waiter=waiter)
+        while os.path.lexists(path) and not reader_left(
+            reader, waiter, frame, in_time=waiter.pause()
+        ):
+            pass
     finally:
         waiter.end()
+
+
+def reader_at(writer: BaseLock, path: str) -> Lock:
+    """Make a lock object by which a writer waits for somebody else's reader."""
+    reader = Lock(path, policy=writer._policy)
+    reader._native.turns = _native.NO_TURNS
+    return reader
+
+
+def reader_left(reader: Lock, waiter: Waiter, frame: FrameType, *, in_time: bool) -> bool:
+    """Do what the last pause calls for; ``True`` if the reader is known to have gone."""
+    if not in_time:
+        if reader._judge(frame, may_wait=False):
+            return True  # it had died just now
+        raise _explain.timeout_error(reader, waiter.waited)
+    if waiter.said == _native.FREE:
+        return True
+    # Proof of death takes a reader's file away, as it does with any lock.
+    if waiter.judge is not False:
+        reader._judge(frame, may_wait=False, waiter=waiter)
+    return False
 
 
 class SharedLock:
@@ -104,10 +124,7 @@ class SharedLock:
     One object serves many threads, each as a reader or as the writer.
     """
 
-    __slots__ = (
-        "_directory", "_durability", "_fair", "_mode", "_policy", "_readers", "_retry", "_writer",
-        "path", "tag", "timeout",
-    )  # fmt: skip
+    __slots__ = ("_directory", "_readers", "_writer", "path", "tag", "timeout")
 
     def __init__(
         self,
@@ -122,28 +139,28 @@ class SharedLock:
         fair: bool = False,
         on_wait: Callable[[LockStatus, float], object] | None = None,
     ) -> None:
-        self._writer = Lock(
-            path,
-            tag=tag,
-            timeout=timeout,
-            policy=policy,
-            retry=retry,
-            durability=durability,
-            mode=mode,
-            fair=fair,
-            on_wait=on_wait,
+        self._begin(
+            Lock(
+                path,
+                tag=tag,
+                timeout=timeout,
+                policy=policy,
+                retry=retry,
+                durability=durability,
+                mode=mode,
+                fair=fair,
+                on_wait=on_wait,
+            )
         )
-        self.path = self._writer.path
-        self.tag = self._writer.tag
-        self.timeout = timeout
+
+    def _begin(self, writer: Any) -> None:
+        self._writer = writer
+        self.path: str = writer.path
+        self.tag: str | None = writer.tag
+        self.timeout: float | None = writer.timeout
         self._directory = f"{self.path}{READERS}"
-        self._policy = policy
-        self._retry = retry
-        self._durability = durability
-        self._mode = mode
-        self._fair = fair
         # Each thread's own reader.
-        self._readers: dict[int, Lock] = {}
+        self._readers: dict[object, Lock] = {}
 
     # ------------------------------------------------------------------ the writer
 
@@ -164,6 +181,8 @@ class SharedLock:
 
     def try_acquire(self) -> bool:
         """Take the lock for oneself if nobody has it in any way; ``False`` if somebody has."""
+        if self._own() is not None:
+            return False
         try:
             self._take(0, _frame(1))
         except LockTimeoutError:
@@ -197,6 +216,8 @@ class SharedLock:
 
     def try_acquire_shared(self) -> bool:
         """Take the lock as a reader if there is no writer; ``False`` if there is one."""
+        if self._own() is not None:
+            return False
         try:
             self._share(0, _frame(1))
         except LockTimeoutError:
@@ -205,9 +226,9 @@ class SharedLock:
 
     def _share(self, timeout: float | None, frame: FrameType) -> None:
         self._refuse_to_wait_for_oneself(frame)
-        me = _native.this_thread()
+        me = self._me()
         # Known before it is won, so that nothing is lost by an interrupt in between.
-        reader = self._readers[me] = self._new_reader()
+        reader = self._readers[me] = _reading[me, self.path] = self._new_reader()
         try:
             head = self._writer._native
             if _native.must_make_way(head) or not self._enter(reader, frame):
@@ -216,6 +237,7 @@ class SharedLock:
         except BaseException:
             self._withdraw(reader)
             self._readers.pop(me, None)
+            _reading.pop((me, self.path), None)
             raise
 
     def _new_reader(self) -> Lock:
@@ -223,8 +245,8 @@ class SharedLock:
         reader = Lock(
             os.path.join(self._directory, name),
             tag=self.tag,
-            durability=self._durability,
-            mode=self._mode,
+            durability=self._writer._durability,
+            mode=self._writer._mode,
         )
         # The directory shall go with the last reader, so no file is kept in it.
         reader._native.fleeting = 1
@@ -249,7 +271,10 @@ class SharedLock:
         return True
 
     def _make_directory(self) -> None:
-        parent = os.stat(os.path.dirname(self.path)).st_mode & 0o1777
+        try:
+            parent = os.stat(os.path.dirname(self.path)).st_mode & 0o1777
+        except FileNotFoundError:
+            raise _explain.os_error(self.path, -errno.ENOENT) from None
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._directory, parent)
             if parent & 0o022:
@@ -264,21 +289,29 @@ class SharedLock:
     def _wait_for_writer(self, reader: Lock, timeout: float | None, frame: FrameType) -> None:
         writer = self._writer
         if timeout == 0:
-            if writer._judge(frame, may_wait=False) and self._enter(reader, frame):
+            fair = writer._native.turns == _native.FAIR
+            if (not fair or nobody_waits(self.path, writer._native.name_hash)) and (
+                writer._judge(frame, may_wait=False) and self._enter(reader, frame)
+            ):
                 return
             raise _explain.timeout_error(writer, 0.0)
         wait = _native.Wait((writer._native,), writer._native, reader._record)
-        waiter = Waiter(timeout, self._retry, wait=wait, notice=notice_of(writer))
+        waiter = Waiter(timeout, writer._retry, wait=wait, notice=notice_of(writer))
         try:
-            while True:
-                if not waiter.pause():
-                    raise _explain.timeout_error(writer, waiter.waited)
-                if waiter.judge is not False:
-                    writer._judge(frame, may_wait=True, waiter=waiter)
-                if waiter.in_turn(fair=self._fair) and self._enter(reader, frame):
-                    return
+            while not self._answer(reader, waiter, frame, in_time=waiter.pause()):
+                pass
         finally:
             waiter.end()
+
+    def _answer(self, reader: Lock, waiter: Waiter, frame: FrameType, *, in_time: bool) -> bool:
+        """Do what the last pause calls for; ``True`` if the reader is in."""
+        writer = self._writer
+        if not in_time:
+            raise _explain.timeout_error(writer, waiter.waited)
+        if waiter.judge is not False:
+            writer._judge(frame, may_wait=True, waiter=waiter)
+        fair = writer._native.turns == _native.FAIR
+        return waiter.in_turn(fair=fair) and self._enter(reader, frame)
 
     # ------------------------------------------------------------------ both
 
@@ -290,20 +323,36 @@ class SharedLock:
         return names_of_readers(self._directory)
 
     def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
-        mine = self._mine()
-        if mine is not None:
-            raise _explain.deadlock_error(mine, frame)
+        own = self._own()
+        if own is not None:
+            raise _explain.deadlock_error(own, frame)
 
-    def _mine(self) -> Lock | None:
+    def _own(self) -> Lock | None:
+        """Find what this thread holds of this path, by whichever object.
+
+        A writer who waits for that reader would keep this one out.
+        """
+        reading = _reading.get((self._me(), self.path))
+        return reading if reading is not None and reading._native.held else self._mine()
+
+    def _me(self) -> Any:
+        """Name whoever acquires or lets go."""
+        return _native.this_thread()
+
+    def _writes(self, me: object) -> bool:
+        native = self._writer._native
+        return bool(native.held) and native.owner == me
+
+    def _mine(self, me: object = None) -> Any:
         """Find what this thread holds: its reader, or the writer."""
-        me = _native.this_thread()
+        if me is None:
+            me = self._me()
         reader = self._readers.get(me)
         if reader is not None and reader._native.held:
             return reader
-        native = self._writer._native
-        return self._writer if native.held and native.owner == me else None
+        return self._writer if self._writes(me) else None
 
-    def _held(self) -> Lock:
+    def _held(self) -> Any:
         mine = self._mine()
         if mine is None:
             raise _explain.not_held_error(self._writer)
@@ -315,7 +364,7 @@ class SharedLock:
         try:
             mine.release()
         finally:
-            self._left(mine)
+            self._left(self._me(), mine)
 
     def __exit__(
         self,
@@ -323,21 +372,31 @@ class SharedLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        mine = self._mine()
+        self._leave(self._me(), kind, error, traceback)
+
+    def _leave(
+        self,
+        me: object,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        mine = self._mine(me)
         if mine is None:
-            reader = self._readers.get(_native.this_thread())
+            reader = self._readers.get(me)
             if self._writer._forked or (reader is not None and reader._forked):
                 return  # the block was entered by the parent, who still holds the lock
             raise _explain.not_held_error(self._writer)
         try:
             mine.__exit__(kind, error, traceback)
         finally:
-            self._left(mine)
+            self._left(me, mine)
 
-    def _left(self, mine: Lock) -> None:
+    def _left(self, me: object, mine: Any) -> None:
         if mine is self._writer or mine._native.held:
             return
-        self._readers.pop(_native.this_thread(), None)
+        self._readers.pop(me, None)
+        _reading.pop((me, self.path), None)
         _native.burst_released(self._writer._native)
         with contextlib.suppress(OSError):
             os.rmdir(self._directory)
@@ -360,7 +419,8 @@ class SharedLock:
 
     def status(self) -> LockStatus:
         """Look at the writer's place."""
-        return self._writer.status()
+        found: LockStatus = self._writer.status()
+        return found
 
     def readers(self) -> list[LockStatus]:
         """Look at all readers."""
@@ -372,7 +432,7 @@ class SharedLock:
         return decorate(self, function)
 
     def __repr__(self) -> str:
-        return f"<SharedLock {self.path!r}, {self.held or 'not held'}>"
+        return f"<{type(self).__name__} {self.path!r}, {self.held or 'not held'}>"
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(

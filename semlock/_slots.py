@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from semlock import _explain, _native
+from semlock import _explain, _native, _process
 from semlock._engine import _OWN, Acquired, _checked_timeout
 from semlock._lock import Lock
 from semlock._native import HELD, LOOK, MINE, POOL, try_anyway
@@ -64,10 +64,10 @@ class SlotLock:
         mode: int = 0o644,
         fair: bool = False,
         heartbeat: float | None = None,
-        on_lost: Callable[[Lock, LockLostError], object] | None = None,
+        on_lost: Callable[[SlotLock, LockLostError], object] | None = None,
         on_wait: Callable[[LockStatus, float], object] | None = None,
     ) -> None:
-        if not isinstance(slots, int) or not 1 <= slots <= _MOST:
+        if type(slots) is not int or not 1 <= slots <= _MOST:
             raise ValueError(f"slots is a number from 1 to {_MOST}, not {slots!r}")
         # Never acquired itself: it names the queue, and checks what all slots have in common.
         self._head = Lock(
@@ -87,7 +87,7 @@ class SlotLock:
                 durability=durability,
                 mode=mode,
                 heartbeat=heartbeat,
-                on_lost=on_lost,
+                on_lost=None if on_lost is None else lambda _, error: on_lost(self, error),
             )
             for number in range(1, slots + 1)
         ]
@@ -141,6 +141,7 @@ class SlotLock:
         locks = self._locks
         if timeout == 0:
             raise _explain.timeout_error(locks[self._last], 0.0)
+        self._refuse_to_wait_for_oneself(frame)
         head = self._head._native
         self._lay_out()
         wait = _native.Wait([lock._native for lock in locks], head, locks[0]._record)
@@ -154,6 +155,22 @@ class SlotLock:
                     return
         finally:
             waiter.end()
+
+    def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
+        """Refuse to wait where this thread holds all slots, through whatever objects."""
+        paths = {lock.path for lock in self._locks}
+        me = _native.this_thread()
+        own = {
+            lock.path: lock
+            for lock in _process.all_locks()
+            if lock._native.held and lock._native.owner == me and lock.path in paths
+        }
+        if len(own) == self.slots:
+            raise _explain.deadlock_error(next(iter(own.values())), frame)
+
+    def _won(self, index: int) -> None:
+        """Take note of the slot that was won."""
+        self._last = index
 
     def _answer(self, waiter: Waiter, frame: FrameType) -> bool:
         """Do what the last pause calls for; ``True`` if that has won a slot."""
@@ -177,7 +194,7 @@ class SlotLock:
             if outcome == HELD or (outcome == LOOK and waiter is not None):
                 continue  # a waiter is told by the core whom to judge
             if outcome not in (MINE, HELD) and lock._settle(outcome, frame):
-                self._last = index
+                self._won(index)
                 return True
         return False
 
@@ -195,9 +212,10 @@ class SlotLock:
 
     # ------------------------------------------------------------------ holding, letting go
 
-    def _mine(self) -> Lock | None:
+    def _mine(self, me: object = None) -> Lock | None:
         """Find the slot that this thread holds; only the core's structures know."""
-        me = _native.this_thread()
+        if me is None:
+            me = _native.this_thread()
         last = self._locks[self._last]
         if last._native.held and last._native.owner == me:
             return last
@@ -223,7 +241,16 @@ class SlotLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        mine = self._mine()
+        self._leave(None, kind, error, traceback)
+
+    def _leave(
+        self,
+        me: object,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        mine = self._mine(me)
         if mine is None:
             if any(lock._forked for lock in self._locks):
                 return  # the block was entered by the parent, who still holds the slot
@@ -267,7 +294,7 @@ class SlotLock:
     def __repr__(self) -> str:
         slot = self.slot
         state = "not held" if slot is None else f"slot {slot} held"
-        return f"<SlotLock {self.path!r}, {self.slots} slots, {state}>"
+        return f"<{type(self).__name__} {self.path!r}, {self.slots} slots, {state}>"
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(

@@ -16,7 +16,7 @@ from _thread import get_ident
 from functools import wraps
 from time import monotonic_ns
 
-from semlock import _many, _process, _status
+from semlock import _process, _status
 from semlock._engine import BaseLock
 from semlock._errors import LockLostError, LockTimeoutError, SemlockError
 from semlock._native import this_thread, token_of
@@ -51,6 +51,10 @@ _telling: set[int] = set()
 # one that had begun before the first listener came.
 _holds: dict[bytes, tuple[int, int]] = {}
 
+# By thread and the object's identity, how many calls are under way that will tell of their win
+# themselves, since they know when they asked.
+_asking: dict[tuple[int, int], int] = {}
+
 
 def listen(listener: Listener) -> None:
     """Have a function called with each event, until ``unlisten``."""
@@ -75,6 +79,7 @@ def unlisten(listener: Listener) -> None:
 def _forget() -> None:
     # The child holds nothing, and none of the threads came along.
     _holds.clear()
+    _asking.clear()
     _telling.clear()
 
 
@@ -110,9 +115,16 @@ def _took(lock: BaseLock, asked: int) -> None:
     _tell("acquire", lock, now, waited=now - asked, token=token.decode())
 
 
-def _took_in_batch(lock: BaseLock) -> None:
-    if lock._native.depth == 1:
-        _took(lock, monotonic_ns())
+def _ask(lock: BaseLock) -> None:
+    key = (get_ident(), id(lock))
+    _asking[key] = _asking.get(key, 0) + 1
+
+
+def _asked(lock: BaseLock) -> None:
+    key = (get_ident(), id(lock))
+    count = _asking.pop(key, 0)
+    if count > 1:
+        _asking[key] = count - 1
 
 
 def _left(lock: BaseLock, token: bytes, at: int, event: str = "release") -> None:
@@ -210,11 +222,14 @@ def _telling_take(original: Method) -> Method:
         asked = monotonic_ns()
         before = self._native.serial
         try:
+            _ask(self)
             _tell("request", self, asked)
             original(self, timeout, frame)
             _took(self, asked)
+            _asked(self)
         except BaseException as error:
             self._undo(before)
+            _asked(self)
             _gave_up(self, asked, error)
             raise
 
@@ -229,6 +244,7 @@ def _telling_try(original: Method) -> Method:
         asked = monotonic_ns()
         before = self._native.serial
         try:
+            _ask(self)
             won: bool = original(self)
             if won:
                 # The engine has noted where it was called from, which is here.
@@ -237,13 +253,29 @@ def _telling_try(original: Method) -> Method:
                 _took(self, asked)
             else:
                 _tell("refused", self, asked)
+            _asked(self)
         except BaseException as error:
             self._undo(before)
+            _asked(self)
             _gave_up(self, asked, error)
             raise
         return won
 
     return try_acquire
+
+
+def _telling_settle(original: Method) -> Method:
+    @wraps(original)
+    def _settle(self: BaseLock, *arguments: Any) -> bool:
+        # Whoever takes locks in another way than by their methods, many at once, gets here too.
+        had: bool = original(self, *arguments)
+        native = self._native
+        told = (get_ident(), id(self)) in _asking or native.depth != 1
+        if had and not told and token_of(native) not in _holds:
+            _took(self, monotonic_ns())
+        return had
+
+    return _settle
 
 
 def _telling_release(original: Method) -> Method:
@@ -336,6 +368,7 @@ def _telling_steps(original: Method) -> Method:
         before = self._native.serial
         waits = False
         try:
+            _ask(self)
             _tell("request", self, asked)
             steps = original(self, *arguments, **options)
             answer = None
@@ -350,7 +383,9 @@ def _telling_steps(original: Method) -> Method:
                 answer = yield step
             if self._native.serial != before:  # else the manager has it already
                 _took(self, asked)
+            _asked(self)
         except BaseException as error:
+            _asked(self)
             _gave_up(self, asked, error)
             raise
 
@@ -376,13 +411,16 @@ def _telling_win(original: Method) -> Method:
         asked = monotonic_ns()
         won = False
         try:
+            _ask(self)
             _tell("request", self, asked)
             result = await original(self, timeout, frame, result)
             won = True
             _took(self, asked)
+            _asked(self)
         except BaseException as error:
             if won:
                 self._end(self._native.endings)
+            _asked(self)
             _gave_up(self, asked, error)
             raise
         return result
@@ -396,6 +434,7 @@ _TELLING: dict[str, dict[str, Callable[[Method], Method]]] = {
     "BaseLock": {
         "_take": _telling_take,
         "try_acquire": _telling_try,
+        "_settle": _telling_settle,
         "release": _telling_release,
         "__exit__": _telling_release,
         "_end": _telling_end,
@@ -435,13 +474,11 @@ def _replace_all() -> None:
     # Lock systems that are imported later on are met when their classes are made.
     BaseLock.__init_subclass__ = classmethod(_replace)  # type: ignore[assignment]
     _status.on_removed = _removed
-    _many.on_taken = _took_in_batch
     _process.release_now = _telling_release_now(_release_now)
 
 
 def _put_back() -> None:
     _status.on_removed = None
-    _many.on_taken = None
     _process.release_now = _release_now
     if _originals:
         del BaseLock.__init_subclass__

@@ -139,7 +139,7 @@ class Waiter:
             until = min(until, self._notice.due)
         if self._free >= _LOST_RACES:
             self._free = 0
-            self._sleep(min(_FIRST * (0.5 + chance()), until - now))
+            self._sleep(max(0.0, min(_FIRST * (0.5 + chance()), until - now)))
         if self._deadline is not None:
             until = min(until, self._deadline)
         # The core counts from its own clock: what is left counts, not what time it is.

@@ -100,14 +100,20 @@ def test_waiters_are_counted_without_the_holder(tmp_path, directory):
     with Child() as first, Child() as second, Child() as third:
         mine = semlock.Lock(path)
         mine.acquire()
-        for count, child in enumerate((first, second, third), 1):
-            child.send(wait)
-            wait_until(lambda n=count: len(_watch.waiters(path)) == n, "it stands in the queue")
-        assert table(directory)["a.lock"]["WAITING"] == "3"
-        assert sorted(place.info.pid for place in _watch.waiters(path)) == sorted(
-            child.pid for child in (first, second, third)
-        )
-        mine.release()
+        try:
+            for count, child in enumerate((first, second, third), 1):
+                child.send(wait)
+                # A place is there a moment before it says whose it is.
+                wait_until(
+                    lambda n=count: sum(p.info is not None for p in _watch.waiters(path)) == n,
+                    "it stands in the queue",
+                )
+            assert table(directory)["a.lock"]["WAITING"] == "3"
+            assert sorted(place.info.pid for place in _watch.waiters(path)) == sorted(
+                child.pid for child in (first, second, third)
+            )
+        finally:
+            mine.release()
         # Whoever has it now keeps its place in the queue, and waits no more.
         first.receive()
         assert table(directory)["a.lock"]["HOLDER"] == str(first.pid)
