@@ -235,7 +235,7 @@ class AsyncSlotLock(SlotLock):
         mode: int = 0o644,
         fair: bool = False,
         heartbeat: float | None = None,
-        on_lost: Callable[[Lock, LockLostError], object] | None = None,
+        on_lost: Callable[[AsyncSlotLock, LockLostError], object] | None = None,
         on_wait: Callable[[LockStatus, float], object] | None = None,
     ) -> None:
         # Each task's slot, and which win made it so.
@@ -250,7 +250,7 @@ class AsyncSlotLock(SlotLock):
             mode=mode,
             fair=fair,
             heartbeat=heartbeat,
-            on_lost=on_lost,
+            on_lost=on_lost,  # type: ignore[arg-type]  # called with this very object
             on_wait=on_wait,
         )
 

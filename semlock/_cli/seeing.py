@@ -8,16 +8,13 @@ from semlock._cli.output import describe, print_json, print_line
 from semlock._cli.parsing import UsageError
 from semlock._cli.table import OK, Options, find
 
-_INTERVAL = 1.0
-
 
 def timeline(options: Options) -> int:
     """Make a picture of a trace, and say what stands out in it."""
     from semlock import _timeline  # noqa: PLC0415 - each only where it is asked for
 
-    output: str | None = getattr(options, "output", None)
     try:
-        text = _timeline.timeline(options.lock, output)
+        text = _timeline.timeline(options.lock, options.output)
     except ValueError as error:
         raise UsageError(str(error), find("timeline")) from None
     for line in text.splitlines():
@@ -36,7 +33,7 @@ def watch(options: Options) -> int:
         return OK
     return _watch.watch(
         os.path.abspath(directory),
-        interval=getattr(options, "interval", _INTERVAL),
-        once=getattr(options, "once", False),
+        interval=options.interval,
+        once=options.once,
         dialect=options.dialect,
     )

@@ -64,6 +64,9 @@ class Options:
     all: bool = False
     json: bool = False
     quiet: bool = False
+    output: str | None = None
+    once: bool = False
+    interval: float = 1.0
 
     @property
     def lock(self) -> str:
@@ -184,6 +187,13 @@ class Verb:
         if self.command:
             words.append("-- COMMAND [ARGUMENT...]")
         return " ".join(words)
+
+
+def _interval(text: str) -> float:
+    seconds = _seconds(text)
+    if seconds <= 0:
+        raise ValueError(f"{text} is not a number of seconds above 0")
+    return seconds
 
 
 def _seconds(text: str) -> float:
@@ -449,6 +459,44 @@ VERBS: tuple[Verb, ...] = (
             "and what that means. Exits with 3 if locks can't be relied on there."),
         ),
         examples=(("semlock doctor /mnt/shared", "before relying on a network share"),),
+    ),
+    Verb(
+        "watch",
+        "show the locks in a directory, and go on doing so",
+        where=("seeing", "watch"),
+        operands=(Operand("DIRECTORY", DIRECTORY, optional=True),),
+        options=(
+            Option("--once", meaning="write the table once"),
+            Option(
+                "--interval", takes="SECONDS", read=_interval, meaning="look so often (1)"
+            ),
+            DIALECT_SEEN,
+            JSON,
+        ),
+        does=(
+            "On a terminal q ends it, the arrows choose a lock, i shows all that is known about "
+            "it, and b removes it after a question. Without a terminal it writes the table once.",
+        ),
+        examples=(("semlock watch /run/lock", "who holds what, live"),),
+    ),
+    Verb(
+        "timeline",
+        "make a picture of a trace",
+        where=("seeing", "timeline"),
+        operands=(Operand("TRACE"),),
+        options=(
+            Option(
+                "-o", "--output", takes="FILE", meaning="the picture: .svg, .html or .json"
+            ),
+        ),
+        does=(
+            "The trace is what SEMLOCK_TRACE=FILE makes any program write. Names the longest "
+            "waits and the convoys; .json is for Perfetto.",
+        ),
+        examples=(
+            ("SEMLOCK_TRACE=t.jsonl make", "write the trace"),
+            ("semlock timeline t.jsonl -o t.html", "who waited for whom"),
+        ),
     ),
     Verb(
         "completion",

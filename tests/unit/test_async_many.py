@@ -623,6 +623,30 @@ def ways(path):
     }
 
 
+def test_a_lost_slot_is_told_of(path):
+    lost = []
+
+    async def main():
+        told = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def on_lost(lock, error):
+            lost.append((lock, type(error)))
+            loop.call_soon_threadsafe(told.set)
+
+        lock = AsyncSlotLock(path, 1, heartbeat=0.01, on_lost=on_lost)
+        acquired = await lock.acquire()
+        semlock.remove(f"{path}.1", force=True)
+        await told.wait()
+        with pytest.raises(semlock.SemlockError):
+            await acquired.__aexit__(None, None, None)
+        assert not lock.held
+        assert lock._holders == {}
+        assert [entry[0] is lock for entry in lost] == [True]
+
+    run(main)
+
+
 def test_who_is_cancelled_takes_nothing_that_another_task_won(path):
     async def main():
         slots = AsyncSlotLock(path, 1)
