@@ -19,6 +19,20 @@
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
 #endif
+/* The headers of manylinux2014 are older than this call; the kernel they meet may not be. */
+#ifndef SYS_renameat2
+#if defined(__x86_64__)
+#define SYS_renameat2 316
+#elif defined(__aarch64__)
+#define SYS_renameat2 276
+#elif defined(__powerpc64__)
+#define SYS_renameat2 357
+#elif defined(__s390x__)
+#define SYS_renameat2 347
+#else
+#define SYS_renameat2 (-1) /* ENOSYS: access(2) takes its place */
+#endif
+#endif
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif

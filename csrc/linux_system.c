@@ -24,6 +24,11 @@
 #define F_OFD_SETLK 37
 #endif
 
+/* The same on every processor that there are wheels for. */
+#ifndef O_TMPFILE
+#define O_TMPFILE (020000000 | O_DIRECTORY)
+#endif
+
 int
 semlock_system_unnamed(const char *directory, int32_t mode)
 {
@@ -237,12 +242,20 @@ read_small(const char *path, char *text, size_t room)
 static int
 read_stat(int64_t pid, char *state, long *threads, int64_t *start)
 {
-    char path[40];
+    char path[64];
     char text[1024];
     char *field;
     int outcome;
 
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    /* Of itself a process reads it as of its first thread: emulators of other processors make
+     * up /proc/self and its like, with another start than everybody else sees. */
+    if (pid == getpid()) {
+        snprintf(path, sizeof path, "/proc/%lld/task/%lld/stat", (long long)pid,
+                 (long long)pid);
+    }
+    else {
+        snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    }
     outcome = read_small(path, text, sizeof text);
     if (outcome < 0) {
         return outcome;

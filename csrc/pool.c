@@ -214,8 +214,8 @@ burst_of(semlock_pool *pool, const semlock_lock *lock)
 /* Has this process been taking this lock again and again for so long that those who wait
  * should have it now?  A process that comes anew, or leaves the lock alone between its turns
  * for longer than a waiter needs to wake, keeps nobody out and isn't asked to look. */
-int
-semlock_burst_over(semlock_pool *pool, const semlock_lock *lock)
+static int
+burst_over(semlock_pool *pool, const semlock_lock *lock)
 {
     semlock_burst *burst = burst_of(pool, lock);
     int64_t now = semlock_now_ns();
@@ -224,17 +224,34 @@ semlock_burst_over(semlock_pool *pool, const semlock_lock *lock)
         semlock_store64(&burst->began, now);
         return 0;
     }
-    if (now - semlock_load64(&burst->began) <= SEMLOCK_BURST_NS) {
-        return 0;
-    }
-    semlock_store64(&burst->began, now);
-    return 1;
+    return now - semlock_load64(&burst->began) > SEMLOCK_BURST_NS;
 }
 
 void
 semlock_burst_began(semlock_pool *pool, const semlock_lock *lock)
 {
     semlock_store64(&burst_of(pool, lock)->began, semlock_now_ns());
+}
+
+/* Is it the turn of those who wait?  Once a burst is over it stays so until nobody waits, or
+ * until the lock is won in turn. */
+int
+semlock_must_make_way(const semlock_lock *lock, semlock_pool *pool)
+{
+    if (lock->turns == SEMLOCK_NO_TURNS) {
+        return 0;
+    }
+    if (lock->turns == SEMLOCK_FAIR) {
+        return semlock_queue_exists(lock);
+    }
+    if (!burst_over(pool, lock)) {
+        return 0;
+    }
+    if (semlock_queue_exists(lock)) {
+        return 1;
+    }
+    semlock_burst_began(pool, lock);
+    return 0;
 }
 
 void

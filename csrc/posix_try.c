@@ -274,15 +274,6 @@ try_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
     return outcome == SEMLOCK_CHANGED || outcome == SEMLOCK_GUARDED ? SEMLOCK_HELD : outcome;
 }
 
-/* Is it the turn of those who wait? */
-static int
-must_make_way(semlock_lock *lock, semlock_pool *pool)
-{
-    return lock->turns != SEMLOCK_NO_TURNS &&
-           (lock->turns == SEMLOCK_FAIR || semlock_burst_over(pool, lock)) &&
-           semlock_queue_exists(lock);
-}
-
 static int
 attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, int seen_free,
         int anyway)
@@ -295,7 +286,7 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, in
             return SEMLOCK_HELD;
         }
     }
-    if (!anyway && must_make_way(lock, pool)) {
+    if (!anyway && semlock_must_make_way(lock, pool)) {
         return SEMLOCK_TURN;
     }
     if (!record->in_place && !record->detached &&
@@ -391,7 +382,7 @@ same_directory(const semlock_lock *a, const semlock_lock *b)
  * of it for as long as the call lasts, which makes looking at a held one half as dear. */
 void
 semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
-                 semlock_pool *pool)
+                 int anyway, semlock_pool *pool)
 {
     char name[SEMLOCK_PATH_ROOM];
     int directory = -1;
@@ -421,7 +412,7 @@ semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t 
             }
             seen_free = 1;
         }
-        outcome = try_one(lock, pool, seen_free, lock->turns != SEMLOCK_FAIR);
+        outcome = try_one(lock, pool, seen_free, anyway && lock->turns != SEMLOCK_FAIR);
         errors[i] = outcome < 0 ? outcome : 0;
         outcomes[i] = (char)(outcome < 0 ? -1 : outcome);
     }

@@ -235,7 +235,7 @@ typedef struct {
 void semlock_set_path(semlock_lock *lock, const char *path, int32_t length);
 int semlock_try(semlock_lock *lock, semlock_pool *pool);
 void semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
-                      semlock_pool *pool);
+                      int anyway, semlock_pool *pool);
 int semlock_try_anyway(semlock_lock *lock, semlock_pool *pool);
 int semlock_release(semlock_lock *lock, semlock_pool *pool);
 int semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, int32_t length);
@@ -243,7 +243,7 @@ int semlock_check(semlock_lock *lock, semlock_pool *pool);
 void semlock_detach(semlock_lock *lock);
 void semlock_forget(semlock_lock *lock);
 int semlock_queue_exists(const semlock_lock *lock);
-int semlock_burst_over(semlock_pool *pool, const semlock_lock *lock);
+int semlock_must_make_way(const semlock_lock *lock, semlock_pool *pool);
 void semlock_burst_began(semlock_pool *pool, const semlock_lock *lock);
 void semlock_burst_released(semlock_pool *pool, const semlock_lock *lock);
 void semlock_pool_forget(semlock_pool *pool);

@@ -268,15 +268,6 @@ try_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
     return outcome;
 }
 
-/* Is it the turn of those who wait? */
-static int
-must_make_way(semlock_lock *lock, semlock_pool *pool)
-{
-    return lock->turns != SEMLOCK_NO_TURNS &&
-           (lock->turns == SEMLOCK_FAIR || semlock_burst_over(pool, lock)) &&
-           semlock_queue_exists(lock);
-}
-
 static int
 attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, int seen_free,
         int anyway)
@@ -293,7 +284,7 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, in
         }
         seen_free = 1;
     }
-    if (!anyway && must_make_way(lock, pool)) {
+    if (!anyway && semlock_must_make_way(lock, pool)) {
         return SEMLOCK_TURN;
     }
     if (!record->in_place && !record->detached &&
@@ -370,10 +361,10 @@ semlock_try_free(semlock_lock *lock, semlock_pool *pool)
 /* Many tries in one call.  Windows has no cheaper way to look at many names at once. */
 void
 semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
-                 semlock_pool *pool)
+                 int anyway, semlock_pool *pool)
 {
     for (int32_t i = 0; i < count; i++) {
-        int outcome = try_one(locks[i], pool, 0, locks[i]->turns != SEMLOCK_FAIR);
+        int outcome = try_one(locks[i], pool, 0, anyway && locks[i]->turns != SEMLOCK_FAIR);
 
         errors[i] = outcome < 0 ? outcome : 0;
         outcomes[i] = (char)(outcome < 0 ? -1 : outcome);

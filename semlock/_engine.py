@@ -276,13 +276,17 @@ class BaseLock:
         waiter = self._waiter(timeout)
         won = None
         try:
-            while not self._settle(outcome, frame, waiter):
-                if not waiter.pause():
-                    raise _explain.timeout_error(self, waiter.waited)
-                outcome = self._try_in_turn(waiter)
-            won = self._native
-        finally:
-            waiter.end(won)
+            try:
+                while not self._settle(outcome, frame, waiter):
+                    if not waiter.pause():
+                        raise _explain.timeout_error(self, waiter.waited)
+                    outcome = self._try_in_turn(waiter)
+                won = self._native
+            finally:
+                waiter.end(won)
+        except BaseException:
+            waiter.end()  # an interrupt may have struck before the other one had begun
+            raise
 
     def _try_in_turn(self, waiter: Waiter) -> int:
         """Try again after a pause, but not before those who came before."""

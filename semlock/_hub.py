@@ -302,7 +302,7 @@ class LoopWait(_native.Wait):
 class AsyncWaiter(Waiter):
     """One task's wait for one lock, or for any of some, as long as it lasts."""
 
-    __slots__ = ("_hub", "_stands", "_turn", "passed_over")
+    __slots__ = ("_hub", "_looked", "_stands", "_turn", "passed_over")
 
     def __init__(
         self,
@@ -319,6 +319,7 @@ class AsyncWaiter(Waiter):
         # Whether the lock was free since the last try, or may have been: if a try fails now,
         # then others were faster.
         self.passed_over = False
+        self._looked = False
         super().__init__(timeout, wait=wait, notice=notice)
         self._pauses = _NO_PAUSES  # nobody needs them where events are heard
 
@@ -357,6 +358,9 @@ class AsyncWaiter(Waiter):
             self.passed_over = True
             self.judge = False
         elif outcome == _native.LOOK:
+            # The second time somebody else has had it meanwhile, and was faster.
+            self.passed_over = self._looked
+            self._looked = True
             self.judge = True
         elif outcome == _native.BLIND:
             self.judge = None

@@ -47,18 +47,18 @@ def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | No
     return _try_many(locks, sys._getframe(1))
 
 
-def _try_many(locks: list[Any], frame: FrameType) -> list[Any]:
+def _try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> list[Any]:
     for lock in locks:
         if lock._record is None:
             lock._lay_out()
     batch = _native.Batch([lock._native for lock in locks])
     result: list[Any] = [None] * len(locks)
     try:
-        batch.run()
+        batch.run(anyway=anyway)
         outcomes = batch.outcomes
         if outcomes.count(HELD) != len(locks):
             for index, outcome in enumerate(outcomes):
-                if outcome == HELD:
+                if outcome == HELD or (outcome == _native.TURN and not anyway):
                     continue
                 code = batch.error(index) if outcome == _FAILED else outcome
                 before = locks[index]._native.serial
@@ -284,7 +284,7 @@ class AllAcquired:
         """Try those that are not held yet: the first that is not to be had, or ``None``."""
         rest = [lock for lock in self._locks if not self._is_mine(lock)]
         if all(isinstance(lock, TextLock) and not lock._each_time for lock in rest):
-            won = _try_many(rest, frame)
+            won = _try_many(rest, frame, anyway=False)
             return next((lock for lock, got in zip(rest, won, strict=True) if not got), None)
         return next((lock for lock in rest if not lock.try_acquire()), None)
 

@@ -174,9 +174,11 @@ class Batch:
         self._errors = ffi.new("int32_t[]", self.count)
         self._outcomes = ffi.new("char[]", bytes((HELD,)) * self.count)
 
-    def run(self) -> None:
-        """Try them all, without the GIL."""
-        lib.semlock_try_many(self._locks, self._outcomes, self._errors, self.count, POOL)
+    def run(self, *, anyway: bool = True) -> None:
+        """Try them all, without the GIL; those who wait are passed by unless a lock is fair."""
+        lib.semlock_try_many(
+            self._locks, self._outcomes, self._errors, self.count, anyway, POOL
+        )
 
     @property
     def outcomes(self) -> bytes:
@@ -190,7 +192,7 @@ class Batch:
         return code
 
 
-class Wait:
+class _Wait:
     """C's form of one wait: for any of some lock paths, in the order of one queue or of none.
 
     It has descriptors, and perhaps a place in a queue, from the first call until ``end``.
@@ -337,15 +339,31 @@ class Wait:
         ``won`` is the lock's structure, if the wait ended with it.
         """
         lib.semlock_waiting_end(self._waiting, POOL, won or ffi.NULL)
+        if type(self) is Wait:
+            # Python swallows what a signal handler raises in __del__, so there shall be none
+            # for what has nothing to give back, which is nearly always.
+            self.__class__ = _EndedWait  # type: ignore[assignment]
 
     def forget(self) -> None:
         """Close this process's copies of what is the parent's, after a fork."""
         lib.semlock_waiting_forget(self._waiting)
 
+
+class Wait(_Wait):
+    """A wait that is not over, and ends at the latest when nobody refers to it any more."""
+
+    __slots__ = ()
+
     def __del__(self) -> None:
         # An interrupt may have struck before there was anything to give back.
         if getattr(self, "_waiting", None) is not None:
             self.end()
+
+
+class _EndedWait(_Wait):
+    """A wait that is over."""
+
+    __slots__ = ()
 
 
 class Marks:
@@ -436,11 +454,7 @@ def rewrite(path: bytes, seen: Look, text: bytes) -> int:
 
 def must_make_way(lock: Any) -> bool:
     """Tell whether others wait for a lock and it is their turn; see ``semlock_try``."""
-    return bool(
-        lock.turns != NO_TURNS
-        and (lock.turns == FAIR or lib.semlock_burst_over(POOL, lock))
-        and lib.semlock_queue_exists(lock)
-    )
+    return bool(lib.semlock_must_make_way(lock, POOL))
 
 
 def burst_began(lock: Any) -> None:

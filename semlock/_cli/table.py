@@ -474,8 +474,11 @@ VERBS: tuple[Verb, ...] = (
             JSON,
         ),
         does=(
-            "On a terminal q ends it, the arrows choose a lock, i shows all that is known about "
-            "it, and b removes it after a question. Without a terminal it writes the table once.",
+            (
+                "On a terminal q ends it, the arrows choose a lock, i shows all that is known about "
+                "it, and b removes it after a question. Without a terminal it writes the table "
+                "once."
+            ),
         ),
         examples=(("semlock watch /run/lock", "who holds what, live"),),
     ),
@@ -490,8 +493,10 @@ VERBS: tuple[Verb, ...] = (
             ),
         ),
         does=(
-            "The trace is what SEMLOCK_TRACE=FILE makes any program write. Names the longest "
-            "waits and the convoys; .json is for Perfetto.",
+            (
+                "The trace is what SEMLOCK_TRACE=FILE makes any program write. Names the longest "
+                "waits and the convoys; .json is for Perfetto."
+            ),
         ),
         examples=(
             ("SEMLOCK_TRACE=t.jsonl make", "write the trace"),

@@ -257,7 +257,7 @@ batch(semlock_pool *pool)
             CHECK(semlock_try(&locks[i], pool) == SEMLOCK_OK);
         }
     }
-    semlock_try_many(pointers, outcomes, errors, COUNT, pool);
+    semlock_try_many(pointers, outcomes, errors, COUNT, 1, pool);
     for (int i = 0; i < COUNT; i++) {
         CHECK(outcomes[i] == (i % 2 == 0 ? SEMLOCK_LOOK : SEMLOCK_OK));
         semlock_release(i % 2 == 0 ? &locks[i] : &others[i], pool);
