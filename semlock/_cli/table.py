@@ -475,9 +475,9 @@ VERBS: tuple[Verb, ...] = (
         ),
         does=(
             (
-                "On a terminal q ends it, the arrows choose a lock, i shows all that is known about "
-                "it, and b removes it after a question. Without a terminal it writes the table "
-                "once."
+                "On a terminal q ends it, the arrows choose a lock, i shows all that is known "
+                "about it, and b removes it after a question. Without a terminal it writes the "
+                "table once."
             ),
         ),
         examples=(("semlock watch /run/lock", "who holds what, live"),),
