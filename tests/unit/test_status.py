@@ -444,7 +444,11 @@ class TestCleaningQueues:
             with subprocess.Popen(
                 [sys.executable, "-c", self.SCRIPT, path], stdout=subprocess.PIPE
             ) as process:
-                wait_until(lambda: len(names()) == 2, "the waiter stands in its queue")
+                queue_of = Path(path).parent.glob
+                wait_until(
+                    lambda: any(t.stat().st_size for t in queue_of(".semlock-*.queue/*")),
+                    "the waiter's ticket says who it is",
+                )
                 queue = next(name for name in names() if name.endswith(".queue"))
                 assert semlock.clean(os.path.dirname(path)) == []
                 pid = process.pid
