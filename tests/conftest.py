@@ -1,9 +1,16 @@
 """What all tests share."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """Hear of a hang-up, even if whoever started the tests doesn't want to: children inherit it."""
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

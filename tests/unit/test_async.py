@@ -646,7 +646,7 @@ def test_time_runs_out(path, nothing_left):
                 in_vain(AsyncLock(path, fair=True), timeout=0.02),
                 in_vain(AsyncLock(path), timeout=0),
             )
-            with pytest.raises(TimeoutError):
+            with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(AsyncLock(path).acquire(), 0.02)
 
     run(main)
