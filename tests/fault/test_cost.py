@@ -71,7 +71,11 @@ directory, held, many = sys.argv[1], sys.argv[2], sys.argv[3:]
 FAR = 2**62
 
 
-def begin(name):
+def begin(name, burst=False):
+    # How slow strace is must not decide whether this process has kept others out for long.
+    for state in _native.POOL.bursts:
+        state.began = 0
+        state.released = FAR if burst else 0
     try:
         os.stat(f"/semlock-mark/{name}")
     except OSError:
@@ -96,6 +100,9 @@ def pairs(durability):
         with lock:
             pass
     begin(f"kept pair, {durability}")
+    with lock:
+        pass
+    begin(f"kept pair that ends a burst, {durability}", burst=True)
     with lock:
         pass
     begin("")
@@ -224,6 +231,10 @@ def test_a_failed_try_on_a_lock_seen_before_is_one_system_call(calls):
 
 def test_a_pair_with_a_kept_claim_writes_links_and_removes_exactly(calls):
     assert calls["kept pair, none"] == KEPT_PAIR
+
+
+def test_a_long_burst_costs_one_look_at_who_waits(calls):
+    assert calls["kept pair that ends a burst, none"] == ["access", *KEPT_PAIR]
 
 
 def test_a_new_object_uses_what_another_object_left_in_its_directory(calls):
