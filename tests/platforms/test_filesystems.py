@@ -55,9 +55,14 @@ OPERATIONS = {
 PAGE = HERE.parents[1] / "docs" / "filesystems.md"
 
 
-@pytest.fixture(params=[*LOCAL, *NAMED, *BARE, *NETWORK])
-def kind(request) -> str:
-    return request.param
+# One of each sort is put to every test each time; the others are like it as far as we know.
+TYPICAL = ("ext4", "bindfs", *BARE, *NETWORK)
+KINDS = (*LOCAL, *NAMED, *BARE, *NETWORK)
+
+each_kind = pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[] if kind in TYPICAL else pytest.mark.stress) for kind in KINDS],
+)
 
 
 @pytest.fixture
@@ -97,6 +102,7 @@ def put_through(kind, mountable, request):
     return put_through
 
 
+@each_kind
 def test_at_most_one_holds_whoever_is_killed(kind, put_through):
     bare = kind in BARE
     # Where a kill may leave a lock for ever there must be many, or nobody gets one any more.
@@ -122,6 +128,7 @@ def only_unfinished_files_are_left(message: str) -> bool:
     )
 
 
+@each_kind
 def test_a_fault_of_any_call_ends_held_or_in_a_clear_error(kind, put_through):
     if kind in NETWORK:
         pytest.skip("a server's own delays and retries are faults enough")
@@ -135,6 +142,7 @@ def test_a_fault_of_any_call_ends_held_or_in_a_clear_error(kind, put_through):
     assert report["cases"] >= len(operations) * 50
 
 
+@each_kind
 def test_who_waits_is_served(kind, put_through):
     report = put_through("waits")
     for what in ("release", "removal by name", "death"):
@@ -146,6 +154,7 @@ def test_who_waits_is_served(kind, put_through):
 
 
 @pytest.mark.usefixtures("mountable")
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_table_in_the_documentation_is_what_is_measured(kind):
     if kind in NETWORK:
         pytest.skip("the table has what can be mounted everywhere")

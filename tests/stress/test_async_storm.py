@@ -283,8 +283,8 @@ def test_ctrl_c_in_a_try(arena, step):
     arena.strike_everywhere(prepare, step, at_least=30)
 
 
-@steps
-@pytest.mark.timeout(300)
+@pytest.mark.parametrize("step", [41, pytest.param(1, marks=pytest.mark.stress)])
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("fair", [False, True])
 def test_ctrl_c_in_a_wait(arena, fair, step):
     async def acquire(lock):
