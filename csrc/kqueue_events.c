@@ -1,7 +1,7 @@
 /* macOS and the BSDs: events by kqueue.
  *
  * Only what is open can be watched, so a mark is a descriptor of the watched file.  It belongs
- * to the wait that asked for it, until that is told by it or wants to hear no more.
+ * to the wait that asked for it, until that wants to hear no more.
  *
  * These kernels tell of a removal or a renaming when it is done, with the name gone from the
  * directory.  So a path that leads to a file after it was watched needs no more than a look:
@@ -57,8 +57,8 @@ semlock_events_forget(int64_t events)
     (void)events;
 }
 
-/* Have one event told of the file at the path.  `known` is a mark that may be of it already.
- */
+/* Have it told what happens to the file at the path.  `known` is a mark that may be of it
+ * already. */
 int64_t
 semlock_events_watch(int64_t events, const char *path, int64_t known)
 {
@@ -84,7 +84,7 @@ semlock_events_watch(int64_t events, const char *path, int64_t known)
         close(fd);
         return -EMFILE;
     }
-    EV_SET(&change, (uintptr_t)fd, EVFILT_VNODE, EV_ADD | EV_ONESHOT, NEWS, 0, 0);
+    EV_SET(&change, (uintptr_t)fd, EVFILT_VNODE, EV_ADD | EV_CLEAR, NEWS, 0, 0);
     if (kevent((int)events, &change, 1, NULL, 0, NULL) != 0) {
         error = errno;
         close(fd);

@@ -12,9 +12,10 @@
 #include "semlock.h"
 
 /* A lock goes by unlink (its link count changes) or by rename.  When its holder dies, the
- * kernel closes the descriptor that the holder had it open with, for writing.  One event is
- * enough: whoever gets it looks, and asks anew. */
-#define MASK (IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF | IN_CLOSE_WRITE | IN_ONESHOT)
+ * kernel closes the descriptor that the holder had it open with, for writing.  IN_ONESHOT,
+ * which would make a second event impossible, takes the one who removes the lock 5
+ * microseconds for each waiter, and those who are woken stand in his way meanwhile. */
+#define MASK (IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF | IN_CLOSE_WRITE)
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
@@ -52,8 +53,8 @@ semlock_events_forget(int64_t events)
     close((int)events);
 }
 
-/* Have one event told of the file at the path.  One file has one mark, so nobody need say
- * which mark may be of it already. */
+/* Have it told what happens to the file at the path.  One file has one mark, so nobody need
+ * say which mark may be of it already. */
 int64_t
 semlock_events_watch(int64_t events, const char *path, int64_t known)
 {
@@ -69,7 +70,7 @@ semlock_events_unwatch(int64_t events, int64_t mark)
     inotify_rm_watch((int)events, (int)mark);
 }
 
-/* What was told of is forgotten by itself.  A forked child's marks are the parent's. */
+/* A forked child's marks are the parent's. */
 void
 semlock_mark_over(int64_t mark)
 {

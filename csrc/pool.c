@@ -248,10 +248,29 @@ semlock_must_make_way(const semlock_lock *lock, semlock_pool *pool)
         return 0;
     }
     if (semlock_queue_exists(lock)) {
+        semlock_contended_now(pool, lock);
         return 1;
     }
     semlock_burst_began(pool, lock);
     return 0;
+}
+
+/* Others want this lock too: this process has made way for them, or came too late. */
+void
+semlock_contended_now(semlock_pool *pool, const semlock_lock *lock)
+{
+    semlock_store64(&burst_of(pool, lock)->contended, semlock_now_ns());
+}
+
+/* Need a waiter stand in no queue, since nobody else seems to wait?  A ticket that nobody
+ * reads costs as much as the wake itself. */
+int
+semlock_may_wait_alone(const semlock_lock *lock, semlock_pool *pool)
+{
+    return lock->turns == SEMLOCK_TAKE_TURNS &&
+           semlock_now_ns() - semlock_load64(&burst_of(pool, lock)->contended) >
+               SEMLOCK_CONTENDED_NS &&
+           !semlock_queue_exists(lock);
 }
 
 void

@@ -15,6 +15,7 @@
 #define LAST_RECHECK 30000000  /* longer than a kernel needs to end what it has told of */
 #define NEXT_CHECK 100000000   /* how often the second of a queue sees to the first */
 #define LATER_CHECK 1000000000 /* and how often the others do */
+#define ALONE 100000000        /* so long a wait is worth no place in a queue */
 #define MARKS 64
 #define WATCH_TRIES 8
 #define RACES 16
@@ -175,14 +176,17 @@ watch_file(semlock_waiting *waiting, semlock_watch *watch)
         int64_t mark = semlock_events_watch(waiting->events, watch->path, watch->mark);
         int64_t again = mark;
 
-        if (watch->mark >= 0 && watch->mark != mark) {
-            semlock_waiting_unwatch(waiting, &watch->mark);
+        if (mark == -ENOENT) {
+            return SEMLOCK_FREE; /* what was watched is seen to when the lock is taken */
         }
-        if (watch->mark < 0) {
+        if (watch->mark < 0 || watch->mark != mark) {
             /* What was judged was not watched then, and whoever died before being watched
              * is told of to nobody. */
             watch->unsure = 1;
             watch->judged_ino = 0;
+        }
+        if (watch->mark >= 0 && watch->mark != mark) {
+            semlock_waiting_unwatch(waiting, &watch->mark);
         }
         watch->mark = mark < 0 ? -1 : mark;
         if (mark >= 0) {
@@ -191,7 +195,7 @@ watch_file(semlock_waiting *waiting, semlock_watch *watch)
             }
             again = semlock_events_watch(waiting->events, watch->path, mark);
         }
-        if (mark == -ENOENT || again == -ENOENT) {
+        if (again == -ENOENT) {
             return SEMLOCK_FREE;
         }
         if (again >= 0 && again != mark) {
@@ -230,6 +234,15 @@ has_shown(semlock_waiting *waiting)
     }
 }
 
+/* From now on the wait goes by turns. */
+static void
+goes_by_turns(semlock_waiting *waiting)
+{
+    if (waiting->place != NULL) {
+        waiting->place->alone_until = 0;
+    }
+}
+
 static int
 look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
 {
@@ -248,6 +261,10 @@ look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
     same = watch->ino == (uint64_t)seen.st_ino && watch->dev == (uint64_t)seen.st_dev;
     watch->ino = (uint64_t)seen.st_ino;
     watch->dev = (uint64_t)seen.st_dev;
+    if (watch->heard) {
+        goes_by_turns(waiting); /* somebody else was faster, as it seems */
+    }
+    watch->heard = 0;
     if (!vouched_for(watch, &seen, pool)) {
         watch->told = 0; /* once judged by the caller, it is to be let be */
         return SEMLOCK_LOOK;
@@ -322,12 +339,23 @@ stand_in_queue(semlock_waiting *waiting)
     return outcome;
 }
 
+static void
+unwatch_all(semlock_waiting *waiting)
+{
+    for (int32_t i = 0; i < waiting->count; i++) {
+        if (waiting->watches[i].mark >= 0) {
+            semlock_waiting_unwatch(waiting, &waiting->watches[i].mark);
+            waiting->watches[i].due = 1;
+        }
+    }
+}
+
 static int
 arm(semlock_waiting *waiting, semlock_pool *pool)
 {
     int outcome, behind = SEMLOCK_OK;
 
-    if (waiting->place != NULL) {
+    if (waiting->place != NULL && waiting->place->alone_until == 0) {
         if (!waiting->looked) {
             outcome = look_first(waiting, pool);
             if (outcome != SEMLOCK_OK) {
@@ -336,6 +364,7 @@ arm(semlock_waiting *waiting, semlock_pool *pool)
         }
         behind = stand_in_queue(waiting);
         if (behind != SEMLOCK_OK && waiting->queued < 0) {
+            unwatch_all(waiting); /* only the first is to hear of the lock */
             return behind;
         }
     }
@@ -348,6 +377,7 @@ arm(semlock_waiting *waiting, semlock_pool *pool)
             }
         }
     }
+    waiting->looked = 1;
     return waiting->blind || behind == SEMLOCK_BLIND ? SEMLOCK_BLIND : SEMLOCK_ARMED;
 }
 
@@ -386,17 +416,13 @@ semlock_waiting_told(semlock_waiting *waiting, const int64_t *marks, int32_t cou
 
         if (waiting->place != NULL && (waiting->place->mark == mark || mark < 0)) {
             waiting->place->due = waiting->place->told = 1;
-            semlock_mark_over(waiting->place->mark);
-            waiting->place->mark = -1;
             hits++;
         }
         for (int32_t i = 0; i < waiting->count; i++) {
             semlock_watch *watch = &waiting->watches[i];
 
             if (watch->mark >= 0 && (watch->mark == mark || mark < 0)) {
-                watch->due = watch->told = 1;
-                semlock_mark_over(watch->mark);
-                watch->mark = -1;
+                watch->due = watch->told = watch->heard = 1;
                 hits++;
             }
         }
@@ -479,6 +505,10 @@ wait_with(semlock_waiting *waiting, semlock_pool *pool, int64_t until, const sig
         if (now >= until && (waiting->recheck == 0 || waiting->recheck_at > now)) {
             return SEMLOCK_TIME; /* however much there is to hear */
         }
+        if (waiting->place != NULL && waiting->place->alone_until != 0 &&
+            waiting->place->alone_until < limit) {
+            limit = waiting->place->alone_until;
+        }
         if (waiting->place != NULL && waiting->place->before != 0) {
             int64_t check = now + (waiting->place->ahead == 1 ? NEXT_CHECK : LATER_CHECK);
 
@@ -494,6 +524,9 @@ wait_with(semlock_waiting *waiting, semlock_pool *pool, int64_t until, const sig
             }
             if (waiting->recheck != 0 && limit == waiting->recheck_at) {
                 check_again(waiting);
+            }
+            else if (waiting->place->alone_until != 0) {
+                goes_by_turns(waiting);
             }
             else {
                 waiting->place->due = 1;
@@ -529,6 +562,10 @@ int
 semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
                      int64_t until)
 {
+    if (!waiting->began && waiting->place != NULL && semlock_may_wait_alone(lock, pool)) {
+        waiting->place->alone_until = semlock_now_ns() + ALONE;
+    }
+    waiting->began = 1;
     for (int races = 0; races < RACES; races++) {
         int outcome = semlock_waiting_wait(waiting, pool, until);
 
@@ -542,6 +579,8 @@ semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool 
         if (outcome != SEMLOCK_HELD && outcome != SEMLOCK_LOOK) {
             return outcome;
         }
+        goes_by_turns(waiting);
+        semlock_contended_now(pool, lock);
     }
     return SEMLOCK_HELD;
 }
@@ -609,11 +648,7 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
     if (waiting->place != NULL) {
         semlock_place_leave(waiting->place, waiting, won);
     }
-    for (int32_t i = 0; i < waiting->count; i++) {
-        if (waiting->watches[i].mark >= 0) {
-            semlock_waiting_unwatch(waiting, &waiting->watches[i].mark);
-        }
-    }
+    unwatch_all(waiting);
     if (waiting->process >= 0) {
         semlock_process_close(waiting->events, waiting->process);
         waiting->process = -1;

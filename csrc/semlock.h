@@ -136,11 +136,16 @@
  *   and stands in the queue anew when it goes on.  Foreigners know nothing of
  *   the queue and may always try.
  *
- *   A fair lock looks for the queue before each try, and stands in it if it is
- *   there.  Any other does so only after its process has had the lock again
- *   and again for SEMLOCK_BURST_NS: trying at once is what makes an
- *   uncontended lock fast, and one burst is how long it may keep others
- *   waiting beyond their turn.
+ *   A fair lock looks for the queue before each try, and whoever waits for it
+ *   takes a ticket at once.  Any other looks only after its process has had
+ *   the lock again and again for SEMLOCK_BURST_NS: trying at once is what
+ *   makes an uncontended lock fast, and one burst is how long it may keep
+ *   others waiting beyond their turn.  And whoever waits for it where there
+ *   is no queue watches P without a ticket at first, since making one and
+ *   leaving it takes as long as the wake itself.  It takes one when the lock
+ *   has changed hands without it, when its process has made way for others or
+ *   come too late in the last SEMLOCK_CONTENDED_NS, and when it has waited for
+ *   a tenth of a second, so that people can see that it waits.
  *
  * WHAT IS LEFT OPEN
  *
@@ -220,6 +225,8 @@ int semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file 
 void semlock_file_dispose(semlock_file *file, const char *directory, int32_t length);
 
 int semlock_try_free(semlock_lock *lock, semlock_pool *pool);
+void semlock_contended_now(semlock_pool *pool, const semlock_lock *lock);
+int semlock_may_wait_alone(const semlock_lock *lock, semlock_pool *pool);
 int semlock_held_here(semlock_pool *pool, uint64_t ino);
 
 /* The queue of those who wait: one for each family of systems. */

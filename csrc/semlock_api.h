@@ -56,6 +56,7 @@
 #define SEMLOCK_BURSTS 256       /* paths of which it is remembered how long they are in use */
 #define SEMLOCK_IDLE_EVENTS 4    /* event sources that are kept for the next wait */
 #define SEMLOCK_BURST_NS 1000000 /* how long a process may take a lock again and again */
+#define SEMLOCK_CONTENDED_NS 100000000 /* and how long it then thinks that others want it */
 
 /* A file that this process made: the inode that becomes an instance. */
 typedef struct {
@@ -130,10 +131,12 @@ typedef struct {
     char directory[512];
 } semlock_slot;
 
-/* How long a process has been taking one lock again and again. */
+/* How long a process has been taking one lock again and again, and when it last made way for
+ * others or came too late. */
 typedef struct {
     int64_t began;
     int64_t released;
+    int64_t contended;
 } semlock_burst;
 
 /* What the locks of a process share: kept claims, token source, what the kernel can do. */
@@ -157,7 +160,8 @@ typedef struct {
     const char *path; /* absolute; must stay valid as long as the wait */
     int64_t mark;     /* what the event source calls the file that it watches, -1 none */
     int32_t due;      /* it must be looked at: nothing is known yet, or something happened */
-    int32_t told;     /* an event made it due */
+    int32_t told;     /* an event made it due, or doubts about one */
+    int32_t heard;    /* an event was told of it since it was looked at */
     int32_t unsure;   /* what was told may not show yet, or was told too early */
     uint64_t dev;     /* the instance that was seen last */
     uint64_t ino;
@@ -180,7 +184,8 @@ typedef struct {
     int32_t due;
     int32_t told;
     int32_t unsure;
-    int32_t refused; /* there can be no queue here */
+    int32_t refused;     /* there can be no queue here */
+    int64_t alone_until; /* no ticket is taken before, because nobody else seems to wait */
     int64_t mark;
     int64_t free_since; /* when the lock was first seen free although `free_first` was first */
     uint64_t free_first;
@@ -198,6 +203,7 @@ typedef struct {
     int32_t blind;    /* no event can come, or not all of them */
     int32_t looked;   /* it was made sure that the caller doesn't wait for itself */
     int32_t started;  /* it has something to give back at its end */
+    int32_t began;    /* it was decided whether to take a ticket at once */
     int32_t unread;   /* the event source may have news that are of no use */
     int32_t followed; /* the watch whose holder that process is */
     int64_t process;  /* a handle of the holder's process, -1 none */

@@ -169,7 +169,9 @@ class _Sleeper:
 
     def told(self) -> None:
         """See whether there is something to do, and wake the task if so."""
-        self._look(_native.HELD if self._news else _native.TIME)
+        # A task that is being woken still hears, so that what it waits for besides isn't lost.
+        if not self.future.done():
+            self._look(_native.HELD if self._news else _native.TIME)
 
     def _look(self, nothing: int) -> None:
         outcome = self.wait.wait(_native.now_ns())
@@ -193,15 +195,18 @@ class _Sleeper:
         self._look(_native.TIME)
 
     def _wake(self, outcome: int) -> None:
-        self.end()
+        self._stop_timer()
         if not self.future.done():
             self.future.set_result(outcome)
 
-    def end(self) -> None:
-        """Hear of nothing any more; more than once does no harm."""
+    def _stop_timer(self) -> None:
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
+
+    def end(self) -> None:
+        """Hear of nothing any more; more than once does no harm."""
+        self._stop_timer()
         marks, self._marks = self._marks, ()
         self._hub.ignore(self, marks)
 
@@ -352,6 +357,7 @@ class AsyncWaiter(Waiter):
         if self._free >= _LOST_RACES:
             self._free = 0
             await self._hub.rest(_FIRST * (0.5 + chance()))
+            wait.due()  # what was told meanwhile, nobody has heard
         outcome = await self._hub.hear(wait, self._end_at(now), news=not self._stands)
         self._free = self._free + 1 if outcome == _native.FREE else 0
         if outcome in (_native.FREE, _native.HELD):

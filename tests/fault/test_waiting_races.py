@@ -28,6 +28,10 @@ SOME_FORMS = [
 ]
 
 
+# Whoever is fair takes a ticket at once, and not only when others seem to wait too.
+IN_TURN = ", fair=True"
+
+
 class MissedWakeError(AssertionError):
     """The lock was free, and the waiter slept on."""
 
@@ -78,9 +82,12 @@ def every_stop_before_it_sleeps(waiter, world, form, options=""):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_release_wakes_whoever_was_stopped_on_the_way_to_sleep(actor, path, names, form):
+@pytest.mark.parametrize("options", ["", IN_TURN], ids=["alone", "in turn"])
+def test_a_release_wakes_whoever_was_stopped_on_the_way_to_sleep(
+    actor, path, names, form, options
+):
     waiter, world = waiting_actor(actor), actor()
-    for _ in every_stop_before_it_sleeps(waiter, world, form):
+    for _ in every_stop_before_it_sleeps(waiter, world, form, options):
         world.do("end_holder()")
     waiter.do("native.drain_pool()")
     assert names() == []
@@ -150,16 +157,16 @@ def test_whoever_is_second_is_woken_wherever_it_is_stopped(actor, path, names):
     """It watches the ticket of the first, and looks after that every tenth of a second."""
     first, second, world = waiting_actor(actor), waiting_actor(actor), actor()
     world.do("raise_holder()")
-    first.have("lock", "new_lock(path)")
+    first.have("lock", f"new_lock(path{IN_TURN})")
     assert first.start("take(lock, None)")
-    calls = calls_until_it_sleeps(second)
+    calls = calls_until_it_sleeps(second, IN_TURN)
     world.do("end_holder()")
     expect_to_take(first)
     for number, name in enumerate(calls, 1):
         world.do("raise_holder()")
-        first.have("lock", "new_lock(path)")
+        first.have("lock", f"new_lock(path{IN_TURN})")
         assert first.start("take(lock, None)")
-        second.have("lock", "new_lock(path)")
+        second.have("lock", f"new_lock(path{IN_TURN})")
         assert second.begin(f"take(lock, {MISSED})", stop_before(nth=number)), name
         world.do("end_holder()")
         expect_to_take(first)

@@ -31,6 +31,7 @@ OWN_TICKETS: Final = "own tickets"
 IDLE: Final = "idle"
 AWAY: Final = "away"
 NO_QUEUE: Final = "saw no queue"
+ALONE: Final = "waits for P without a ticket"
 LOOK_FIRST: Final = "looks at P first"
 CLEAR: Final = "removes a dead holder's file"
 TRY_ANYWAY: Final = "tries out of turn"
@@ -58,7 +59,8 @@ JOINS: Final = frozenset({MAKE_TICKET, LOCK_TICKET, CHECK_TICKET})
 STANDS: Final = frozenset({SURVEY, PROBE, PROBED, REMOVE, OVERTAKE, BEHIND, FIRST})
 # Where it wants the lock and has not won it.
 WANTS: Final = STANDS | {
-    NO_QUEUE, LOOK_FIRST, CLEAR, TRY_ANYWAY, MAKE_QUEUE, MAKE_TICKET, LOCK_TICKET, CHECK_TICKET,
+    NO_QUEUE, ALONE, LOOK_FIRST, CLEAR, TRY_ANYWAY, MAKE_QUEUE, MAKE_TICKET, LOCK_TICKET,
+    CHECK_TICKET,
 }  # fmt: skip
 
 
@@ -124,6 +126,7 @@ class Config:
     robs: bool = False  # somebody removes P while its holder lives
     held_at_first: bool = False  # by a foreigner, who lets go at any time
     once: bool = False  # nobody comes again who has left, let go or been killed
+    alone: bool = False  # who sees no queue may wait for P at first, without a ticket
     barges: bool = False  # newcomers try although there is a queue, if they like
     order_from: str = "coming"  # or "publishing": whom a process may not come before
     watched: frozenset[str] = frozenset({EXCLUSION, ORDER, OWN_TICKETS})
@@ -147,6 +150,7 @@ class Queue:
         self.programs = {
             IDLE: self._idle,
             NO_QUEUE: self._no_queue,
+            ALONE: self._alone,
             LOOK_FIRST: self._look_first,
             CLEAR: self._clear,
             TRY_ANYWAY: self._try_anyway,
@@ -263,6 +267,13 @@ class Queue:
             yield "link P", self._wins(s, index, me, HOLDS)
         else:
             yield "find P held", _with(s, index, me._replace(at=LOOK_FIRST))
+            if self.config.alone:
+                yield "find P held, and wait", _with(s, index, me._replace(at=ALONE))
+
+    def _alone(self, s: State, index: int, me: Process) -> Steps:
+        if s.path == NONE:
+            yield "link P", self._wins(s, index, me, HOLDS)
+        yield "wait by turns from now on", _with(s, index, me._replace(at=LOOK_FIRST))
 
     def _look_first(self, s: State, index: int, me: Process) -> Steps:
         # Nothing that others do between a look at P and one at the queue makes a difference.

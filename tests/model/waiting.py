@@ -22,7 +22,6 @@ from waiting_kernel import (
     MOVE,
     NEWS,
     NONE,
-    TOLD,
     TOUCH,
     UNLINK,
     File,
@@ -33,8 +32,6 @@ from waiting_kernel import (
     call_of,
     canonical,
     directory_is_locked,
-    unwatched,
-    watches_already,
     watching,
     with_file,
     with_new_file,
@@ -53,7 +50,6 @@ LOST_WAKE: Final = "lost wake"
 IDLE: Final = "idle"
 LINKING: Final = "links its file to P"
 HOLDS: Final = "holds"
-TOUCHING: Final = "touches its file"
 RELEASING: Final = "takes its file from P"
 CLOSING: Final = "closes its file"
 TRY: Final = "tries"
@@ -105,7 +101,7 @@ class Config:
 def _matters(s: State, file: int, index: int) -> bool:
     """Tell whether anybody but its owner knows a file, or can come to know it."""
     return s.path == file or any(
-        file in (p.judged, p.looks_at, p.follows) or any(w.file == file for w in p.watches)
+        file in (p.judged, p.looks_at, p.follows, p.watches)
         for i, p in enumerate(s.processes)
         if i != index
     )
@@ -174,7 +170,7 @@ class Waiting:
     def _will_wake(self, s: State, process: Process) -> bool:
         return (
             process.recheck
-            or any(w.known and w.unread for w in process.watches)
+            or process.unread
             or (process.follows != NONE and self._owner(s, process.follows) == DEAD)
         )
 
@@ -215,8 +211,7 @@ class Waiting:
             ),
         )
         if self.config.touches:
-            after = with_process(s, index, me._replace(at=TOUCHING))
-            yield "touch P", begun(after, TOUCH, me.mine, index, hears)
+            yield "touch P", begun(s, TOUCH, me.mine, index, hears)
         if self._keeps(index):
             after = with_process(s, index, me._replace(at=RELEASING))
             yield "move P to a private name", begun(after, MOVE, me.mine, index, hears)
@@ -232,7 +227,7 @@ class Waiting:
 
     def _returned(self, s: State, index: int, me: Process) -> State:
         """Say where a process stands after a call that is over."""
-        if me.at in (LINKING, TOUCHING):
+        if me.at == LINKING:
             return with_process(s, index, me._replace(at=HOLDS))
         if me.at == REMOVING:
             return with_process(s, index, me._replace(at=TRY))
@@ -303,9 +298,9 @@ class Waiting:
         if not self.config.watches_before and me.looks_at == NONE:
             yield from self._look(s, index, me)
         elif s.path == NONE:
-            yield "watch P: it is free", self._free(s, index, unwatched(me))
+            yield "watch P: it is free", self._free(s, index, me)
         else:
-            fresh = not watches_already(me, s.path)
+            fresh = me.watches != s.path
             now = watching(me, s.path)
             if fresh and self.config.rechecks_first:
                 now = now._replace(recheck=True)
@@ -336,7 +331,7 @@ class Waiting:
         then = LOOK if self.config.watches_before else ARMED
         if s.path == NONE:
             yield "watch P again: it is free", self._free(s, index, me)
-        elif watches_already(me, s.path):
+        elif me.watches == s.path:
             now = me._replace(at=then, tries=0)
             yield "watch P again: the same file", with_process(s, index, now)
         elif self.config.watch_tries == 0:
@@ -392,18 +387,8 @@ class Waiting:
         yield "sleep", with_process(s, index, now)
 
     def _sleep(self, s: State, index: int, me: Process) -> Steps:
-        if any(w.unread for w in me.watches):
-            news, watches = False, []
-            for watch in me.watches:
-                heard = watch.known and watch.unread
-                news = news or heard
-                if not heard:
-                    watches.append(watch._replace(unread=False))
-                elif watch.phase == TOLD:
-                    watches.append(watch._replace(unread=False, known=False))
-            now = me._replace(watches=tuple(watches))
-            if news:
-                now = now._replace(at=WATCH, told=True, recheck=True)
+        if me.unread:
+            now = me._replace(at=WATCH, unread=False, told=True, recheck=True)
             yield "hear news", with_process(s, index, now)
         if me.recheck:
             # The kernel takes less time for the rest of a call than it goes on looking again.

@@ -4,11 +4,11 @@ The kernel tells the watchers of a file what happens to it, but not at the momen
 happens.  So a call is a list of steps here, and between two of them everybody else may go on:
 
 =========  ===================================================
-unlink     tell, end the watches, forget the name
-move       forget the name, tell, end the watches
-link       show the name, tell, end the watches
-close      tell, end the watches, drop the witness
-touch      tell, end the watches
+unlink     tell, forget the name
+move       forget the name, tell
+link       show the name, tell
+close      tell, drop the witness
+touch      tell
 =========  ===================================================
 
 A *late close* is one that no kernel has: it drops the witness first.  It is there to show
@@ -16,18 +16,12 @@ what the order of the real one costs.
 
 The first three keep the directory locked from their first step to their last.  A path is
 looked up without that lock, so it may still lead to a file whose removal has been told.
-A watch is for one event: it is *armed*, then *told* (the event is to be read, and the kernel
-still finds the watch when the same file is watched again), then *ended* (which is an event
-of its own).
 """
 
 from __future__ import annotations
 
 from itertools import permutations
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final, NamedTuple
 
 NONE: Final = -1  # no file, nobody
 DEAD: Final = -2  # the owner of a file whose process is dead
@@ -42,29 +36,23 @@ LATE_CLOSE: Final = "late close"
 TOUCH: Final = "touch"
 
 TELL: Final = "tell"
-END: Final = "end"
 FORGET: Final = "forget"
 SHOW: Final = "show"
 DROP: Final = "drop"
 
 STEPS: Final = {
-    UNLINK: (TELL, END, FORGET),
-    MOVE: (FORGET, TELL, END),
-    LINK: (SHOW, TELL, END),
-    CLOSE: (TELL, END, DROP),
-    LATE_CLOSE: (DROP, TELL, END),
-    TOUCH: (TELL, END),
+    UNLINK: (TELL, FORGET),
+    MOVE: (FORGET, TELL),
+    LINK: (SHOW, TELL),
+    CLOSE: (TELL, DROP),
+    LATE_CLOSE: (DROP, TELL),
+    TOUCH: (TELL,),
 }
 CLOSES: Final = frozenset({CLOSE, LATE_CLOSE})
 LOCKS_DIRECTORY: Final = frozenset({UNLINK, MOVE, LINK})
 
 # What watches tell of; without one of these, it is not in their mask.
-NEWS: Final = frozenset({UNLINK, MOVE, LINK, CLOSE, LATE_CLOSE, TOUCH, END})
-
-# What has become of a watch.
-ARMED: Final = "armed"
-TOLD: Final = "told"
-ENDED: Final = "ended"
+NEWS: Final = frozenset({UNLINK, MOVE, LINK, CLOSE, LATE_CLOSE, TOUCH})
 
 
 class File(NamedTuple):
@@ -74,23 +62,12 @@ class File(NamedTuple):
     witness: bool
 
 
-class Watch(NamedTuple):
-    """One watch of one process.
-
-    ``known``   its number is the one that the process remembers
-    ``unread``  an event with its number is to be read
-    """
-
-    file: int
-    phase: str = ARMED
-    known: bool = True
-    unread: bool = False
-
-
 class Process(NamedTuple):
     """Where a process stands, and what it knows.
 
     ``mine``      the file that it has open for writing: its lock, or a kept claim
+    ``watches``   the file of which it hears
+    ``unread``    there is an event of that file to be read
     ``told``      an event has made it look, and no look was complete since
     ``recheck``   it will look again soon, whatever is told
     ``seen``      the file that its last look found at P
@@ -103,7 +80,8 @@ class Process(NamedTuple):
 
     at: str
     mine: int = NONE
-    watches: tuple[Watch, ...] = ()
+    watches: int = NONE
+    unread: bool = False
     told: bool = False
     recheck: bool = False
     seen: int = NONE
@@ -185,8 +163,6 @@ def advanced(s: State, call: Call, hears: frozenset[str]) -> State:
     s = s._replace(calls=tuple(sorted(rest)))
     if step == TELL:
         return _told(s, call.file) if call.kind in hears else s
-    if step == END:
-        return _ended(s, call.file, news=END in hears)
     if step == FORGET:
         return s._replace(path=NONE)
     if step == SHOW:
@@ -195,63 +171,13 @@ def advanced(s: State, call: Call, hears: frozenset[str]) -> State:
 
 
 def _told(s: State, file: int) -> State:
-    return _each_watch(
-        s,
-        lambda watch: (
-            watch._replace(phase=TOLD, unread=True)
-            if watch.file == file and watch.phase == ARMED
-            else watch
-        ),
-    )
-
-
-def _ended(s: State, file: int, *, news: bool) -> State:
-    return _each_watch(
-        s,
-        lambda watch: (
-            watch._replace(phase=ENDED, unread=news or watch.unread)
-            if watch.file == file and watch.phase == TOLD
-            else watch
-        ),
-    )
-
-
-def _each_watch(s: State, change: Callable[[Watch], Watch]) -> State:
-    processes = []
-    for process in s.processes:
-        if process.watches:
-            watches = (change(watch) for watch in process.watches)
-            # Of a watch that has ended and whose number nobody knows, nothing can come.
-            left = tuple(w for w in watches if w.known or w.phase != ENDED)
-            process = process._replace(watches=left)
-        processes.append(process)
+    processes = (p._replace(unread=True) if p.watches == file else p for p in s.processes)
     return s._replace(processes=tuple(processes))
 
 
 def watching(process: Process, file: int) -> Process:
-    """Watch a file, by the number that is remembered from now on.
-
-    A watch of this process on the same file is used again, even if it has been told and is
-    about to end; any other one that was remembered is given up.
-    """
-    found = Watch(file)
-    others = []
-    for watch in process.watches:
-        if watch.file == file and watch.phase != ENDED:
-            found = watch._replace(known=True)
-        elif not watch.known:
-            others.append(watch)
-    return process._replace(watches=(found, *others))
-
-
-def watches_already(process: Process, file: int) -> bool:
-    """Tell whether watching a file again would give the number that is remembered."""
-    return any(w.known and w.file == file and w.phase != ENDED for w in process.watches)
-
-
-def unwatched(process: Process) -> Process:
-    """Give up the watch whose number is remembered, if there is one."""
-    return process._replace(watches=tuple(w for w in process.watches if not w.known))
+    """Watch a file; what is to be read of another one is of no use any more."""
+    return process._replace(watches=file, unread=process.unread and process.watches == file)
 
 
 def canonical(s: State, fixed: int = 0) -> State:
@@ -288,7 +214,7 @@ def _renamed(s: State, order: tuple[int, ...]) -> State:
         processes.append(
             p._replace(
                 mine=number(p.mine),
-                watches=tuple(w._replace(file=number(w.file)) for w in p.watches),
+                watches=number(p.watches),
                 seen=number(p.seen),
                 judged=number(p.judged),
                 looks_at=number(p.looks_at),

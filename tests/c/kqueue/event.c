@@ -1,5 +1,5 @@
 /* Kqueue on Linux, as its manuals describe it and as far as csrc/kqueue_events.c goes: one
- * event of one filter, told once and when what it tells of is done.  It is an epoll instance,
+ * event of one filter at a time, told when what it tells of is done.  It is an epoll instance,
  * with an inotify instance or a pidfd for each filter. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,6 +23,7 @@ typedef struct {
     int source;
     uintptr_t ident;
     short filter;
+    int oneshot;
     dev_t dev;
     ino_t ino;
     char path[PATH_MAX];
@@ -110,7 +111,8 @@ change(int queue, const struct kevent *change)
     struct epoll_event event = {.events = EPOLLIN};
     filter *f = find(queue, change);
 
-    if (f != NULL && !is_open(f)) {
+    /* A file is added once, so one that is known by its number was closed meanwhile. */
+    if (f != NULL && (!is_open(f) || f->filter == EVFILT_VNODE)) {
         drop(f);
         f = NULL;
     }
@@ -133,6 +135,7 @@ change(int queue, const struct kevent *change)
     }
     f->ident = change->ident;
     f->filter = change->filter;
+    f->oneshot = (change->flags & EV_ONESHOT) != 0;
     if (f->filter == EVFILT_PROC) {
         f->source = (int)syscall(SYS_pidfd_open, (pid_t)f->ident, 0);
         if (f->source < 0) {
@@ -145,6 +148,16 @@ change(int queue, const struct kevent *change)
     f->queue = queue;
     event.data.u64 = (uint64_t)(f - filters);
     return epoll_ctl(queue, EPOLL_CTL_ADD, f->source, &event);
+}
+
+/* What was told is not told again. */
+static void
+clear(const filter *f)
+{
+    char news[1024];
+
+    while (read(f->source, news, sizeof news) > 0) {
+    }
 }
 
 int
@@ -182,8 +195,11 @@ kevent(int queue, const struct kevent *changes, int count, struct kevent *events
             events->filter = f->filter;
             told = 1;
         }
-        if (f->queue == queue) {
+        if (f->queue == queue && (f->oneshot || !told)) {
             drop(f);
+        }
+        else if (f->queue == queue) {
+            clear(f);
         }
         pthread_mutex_unlock(&lock);
     }

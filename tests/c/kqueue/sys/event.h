@@ -19,6 +19,7 @@ struct kevent {
 #define EV_ADD 0x0001
 #define EV_DELETE 0x0002
 #define EV_ONESHOT 0x0010
+#define EV_CLEAR 0x0020
 #define NOTE_DELETE 0x0001
 #define NOTE_ATTRIB 0x0008
 #define NOTE_LINK 0x0010
