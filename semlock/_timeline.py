@@ -335,13 +335,18 @@ def _tag(event: Event) -> str:
 
 
 def timeline(trace_path: StrPath, output_path: StrPath | None = None) -> str:
-    """Read a trace, draw it, and say in words what stands out.
+    """Read a trace, draw it, and say in words what stands out."""
+    from semlock._timeline_report import report  # noqa: PLC0415 - all for those who look
+
+    return report(drawn(trace_path, output_path), os.fsdecode(trace_path))
+
+
+def drawn(trace_path: StrPath, output_path: StrPath | None) -> Trace:
+    """Read a trace, and draw it if a picture is asked for.
 
     The picture's form goes by the end of its name: ``.svg``, ``.html``, or ``.json`` for
     Chrome's format, which Perfetto opens.  ``ValueError`` if it is none of them.
     """
-    from semlock._timeline_report import report  # noqa: PLC0415 - all for those who look
-
     draw = None
     if output_path is not None:
         draw = _drawer(os.fspath(output_path))
@@ -350,7 +355,7 @@ def timeline(trace_path: StrPath, output_path: StrPath | None = None) -> str:
         text = draw(trace, os.path.basename(os.fspath(trace_path)))
         with open(output_path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
-    return report(trace, os.fsdecode(trace_path))
+    return trace
 
 
 def _drawer(path: Any) -> Any:

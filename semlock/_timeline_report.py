@@ -10,6 +10,9 @@ from semlock._records import printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
     from semlock._timeline import Span, Trace
 
 LONGEST = 5  # how many waits are named
@@ -20,6 +23,10 @@ _QUEUE = 2
 # ... and so many at once behind one hold, or over so many hand-overs.
 _BEHIND = 3
 _HAND_OVERS = 3
+
+# What stands out, and how a hold ends that was not released.
+_ODD = ("reclaim", "remove", "lost")
+_UNENDED = ("open", "exit")
 
 
 def duration(nanoseconds: float) -> str:
@@ -223,6 +230,75 @@ def _waits(trace: Trace, names: dict[str, str]) -> list[str]:
     ]
 
 
+def facts(trace: Trace, name: str) -> Iterator[dict[str, Any]]:
+    """Give the same for programs: one summary, then locks, waits, convoys and what is odd."""
+    yield {
+        "trace": name,
+        "seconds": trace.end / 1e9,
+        "events": trace.events,
+        "skipped": trace.skipped,
+        "processes": len(trace.processes),
+        "locks": len(trace.locks),
+    }
+    for lock in trace.locks:
+        held = [hold.length for hold in trace.holds if hold.lock == lock]
+        waited = [wait.length for wait in trace.waits if wait.lock == lock]
+        yield {
+            "lock": lock,
+            "holds": len(held),
+            "held": sum(held) / 1e9,
+            "median_hold": _middle(held) / 1e9 if held else None,
+            "waits": len(waited),
+            "median_wait": _middle(waited) / 1e9 if waited else None,
+            "longest_wait": max(waited) / 1e9 if waited else None,
+        }
+    for wait in longest_waits(trace):
+        hold = blocker(trace, wait)
+        yield {
+            "wait": wait.length / 1e9,
+            "path": wait.lock,
+            "at": wait.begin / 1e9,
+            "pid": wait.process.pid,
+            "command": wait.process.command,
+            "worker": wait.worker,
+            "ended": wait.ended,
+            "behind": wait.behind if hold is None else hold.process.pid,
+            "behind_command": None if hold is None else hold.process.command,
+            "behind_tag": None if hold is None else hold.tag,
+        }
+    for convoy in convoys(trace):
+        longest = convoy.longest
+        yield {
+            "convoy": convoy.length / 1e9,
+            "path": convoy.lock,
+            "at": convoy.begin / 1e9,
+            "most": convoy.most,
+            "waiters": convoy.waiters,
+            "holds": convoy.holds,
+            "held": convoy.held / 1e9,
+            "longest_hold": None if longest is None else longest.length / 1e9,
+            "pid": None if longest is None else longest.process.pid,
+        }
+    for mark in trace.marks:
+        if mark.kind in _ODD:
+            yield {
+                "odd": mark.kind,
+                "path": mark.lock,
+                "at": mark.at / 1e9,
+                "pid": mark.process.pid,
+                "message": mark.text,
+            }
+    for hold in trace.holds:
+        if hold.ended in _UNENDED:
+            yield {
+                "odd": "unreleased",
+                "path": hold.lock,
+                "at": hold.begin / 1e9,
+                "pid": hold.process.pid,
+                "message": f"{hold.who} has not released it",
+            }
+
+
 _ENDS = {
     "timeout": "in vain: its time was over",
     "failed": "in vain",
@@ -284,11 +360,11 @@ def _odd(trace: Trace, names: dict[str, str]) -> list[str]:
         f"+{duration(mark.at)} {names[mark.lock]}: {printable(mark.process.name)} "
         f"{printable(mark.text)}"
         for mark in trace.marks
-        if mark.kind in ("reclaim", "remove", "lost")
+        if mark.kind in _ODD
     ]
     lines += [
         f"+{duration(hold.begin)} {names[hold.lock]}: {printable(hold.who)} has not released it"
         for hold in trace.holds
-        if hold.ended in ("open", "exit")
+        if hold.ended in _UNENDED
     ]
     return ["What else stands out", *lines] if lines else []

@@ -11,13 +11,17 @@ from semlock._cli.table import OK, Options, find
 
 def timeline(options: Options) -> int:
     """Make a picture of a trace, and say what stands out in it."""
-    from semlock import _timeline  # noqa: PLC0415 - each only where it is asked for
+    from semlock import _timeline, _timeline_report  # noqa: PLC0415 - only for those who look
 
     try:
-        text = _timeline.timeline(options.lock, options.output)
+        trace = _timeline.drawn(options.lock, options.output)
     except ValueError as error:
         raise UsageError(str(error), find("timeline")) from None
-    for line in text.splitlines():
+    if options.json:
+        for fact in _timeline_report.facts(trace, options.lock):
+            print_json(fact)
+        return OK
+    for line in _timeline_report.report(trace, options.lock).splitlines():
         print_line(line)
     return OK
 
@@ -29,7 +33,7 @@ def watch(options: Options) -> int:
     directory = options.lock if options.locks else "."
     if options.json:
         for row in _watch.Directory(directory, options.dialect).rows():
-            print_json(describe(row.found, row.dialect) | {"waiting": len(row.waiting)})
+            print_json(describe(row.found, row.dialect))
         return OK
     return _watch.watch(
         os.path.abspath(directory),

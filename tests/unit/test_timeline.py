@@ -11,8 +11,10 @@ from itertools import pairwise
 
 import pytest
 
+from clilib import checked
 from semlock import _timeline, _timeline_report
 from semlock._timeline import read, timeline
+from semlock.cli import main
 
 MS = 1_000_000
 
@@ -389,3 +391,29 @@ for _ in range(4):
     assert all(wait.ended == "acquire" for wait in trace.waits)
     assert "the.lock" in drawn(file, "svg")
     assert _timeline.timeline(file).startswith(file)
+
+
+def test_a_program_is_told_the_same_as_people(maker, capsys):
+    """Each fact has the form that is documented, and the numbers are those of the picture."""
+    maker.hold(0, 50, 1, tag="slow")
+    for pid in (2, 3, 4):
+        maker.hold(50 + pid, 50.5 + pid, pid, waited=40)
+    maker.put("reclaim", 60, 2, lock="/run/b.lock", from_=7, why="it is dead")
+    maker.hold(61, None, 5, lock="/run/b.lock")
+    trace = maker.read()
+    assert main(["timeline", "--json", maker.file]) == 0
+    kinds = ("trace", "lock", "wait", "convoy", "odd")
+    facts = {kind: [] for kind in kinds}
+    for line in capsys.readouterr().out.splitlines():
+        kind = next(kind for kind in kinds if kind in json.loads(line))
+        facts[kind].append(checked(line, kind))
+    [summary] = facts["trace"]
+    assert summary["events"] == trace.events
+    assert {fact["lock"] for fact in facts["lock"]} == set(trace.locks)
+    assert sum(fact["holds"] for fact in facts["lock"]) == len(trace.holds)
+    assert [fact["wait"] for fact in facts["wait"]] == [
+        span.length / 1e9 for span in _timeline_report.longest_waits(trace)
+    ]
+    assert facts["wait"][0]["behind_tag"] == "slow"
+    assert [fact["most"] for fact in facts["convoy"]] == [3]
+    assert [fact["odd"] for fact in facts["odd"]] == ["reclaim", "unreleased"]
