@@ -9,6 +9,7 @@ from semlock import _native
 from semlock._errors import LockPathError, LockRecordError, LockTimeoutError
 from semlock._identity import UNKNOWN
 from semlock._policy import GRACE
+from semlock._queues import PREFIX, is_queue, queue_of, tickets
 from semlock._records import decode_text
 from semlock._status import look_at, remove_exactly
 
@@ -20,11 +21,8 @@ if TYPE_CHECKING:
     from semlock._status import LockStatus, StrPath
 
 # How the core names its own files: kept claims, and locks that are not finished.
-_PREFIX = ".semlock-"
 _SUFFIXES = (".kept", ".tmp")
-_QUEUE = ".queue"
 _READERS = ".readers"  # where the readers of a SharedLock are
-_TICKET_DIGITS = 16
 
 
 class Removed:
@@ -61,7 +59,7 @@ def clean(directory_or_path: StrPath) -> list[Removed]:
             only is None
             or name in (only, only + _READERS)
             or _is_temporary(name)
-            or _is_queue(name)
+            or is_queue(name)
         ),
         decode_text,
         _why_dead,
@@ -81,7 +79,7 @@ def clean_matching(
     )
     found: list[Removed] = []
     for path in paths:
-        if _is_queue(os.path.basename(path)):
+        if is_queue(os.path.basename(path)):
             found += _clean_queue(path)
         elif path.endswith(_READERS) and os.path.isdir(path) and not os.path.islink(path):
             found += _clean_readers(path, decode, why)
@@ -115,37 +113,28 @@ def sweep(directory: str) -> None:
         try:
             if _is_temporary(name):
                 _clean_one(path, decode_text, _why_dead)
-            elif _is_queue(name):
+            elif is_queue(name):
                 _clean_queue(path)
         except OSError:
             continue
 
 
 def _is_temporary(name: str) -> bool:
-    return name.startswith(_PREFIX) and name.endswith(_SUFFIXES)
-
-
-def _is_queue(name: str) -> bool:
-    return name.startswith(_PREFIX) and name.endswith(_QUEUE)
+    return name.startswith(PREFIX) and name.endswith(_SUFFIXES)
 
 
 def nobody_waits(lock: str, name_hash: int) -> bool:
     """Remove what dead waiters have left in the queue of a lock; ``True`` if that was all."""
-    queue = os.path.join(os.path.dirname(lock), f"{_PREFIX}{name_hash:016x}{_QUEUE}")
+    queue = queue_of(lock, name_hash)
     _clean_queue(queue)
     return not os.path.lexists(queue)
-
-
-def _is_ticket(name: str) -> bool:
-    return len(name) == _TICKET_DIGITS and set(name) <= set("0123456789abcdef")
 
 
 def _clean_queue(queue: str) -> list[Removed]:
     """Remove the tickets of waiters who are dead, and the queue if nobody is left in it."""
     found = []
     try:
-        for name in filter(_is_ticket, sorted(os.listdir(queue))):
-            path = os.path.join(queue, name)
+        for path in tickets(queue):
             info = _waiter(path)
             if _native.clean_ticket(os.fsencode(path)):
                 found.append(Removed(path, "the process that waited with it has ended", info))

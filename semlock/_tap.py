@@ -20,6 +20,7 @@ from semlock import _process, _status
 from semlock._engine import BaseLock
 from semlock._errors import LockLostError, LockTimeoutError, SemlockError
 from semlock._native import this_thread, token_of
+from semlock._queues import PREFIX
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     Method: TypeAlias = Callable[..., Any]
 
 _frame = sys._getframe
-_PREFIX = ".semlock-"  # the core's own files, which are no locks
 _EVER = float("inf")
 _release_now = _process.release_now
 
@@ -164,7 +164,7 @@ def _holder(found: LockStatus | None, name: str = "holder") -> Fields:
 
 
 def _removed(found: LockStatus, robs: bool) -> None:
-    if os.path.basename(found.path).startswith(_PREFIX):
+    if os.path.basename(found.path).startswith(PREFIX):
         return
     fields = _holder(found, "from")
     fields["why"] = found.reason or ("by force" if robs else "by its owner")

@@ -15,8 +15,9 @@ from semlock._cli.looking import is_lock, lock_files
 from semlock._cli.output import as_lines, describe
 from semlock._cli.systems import Eye
 from semlock._errors import LockPathError, SemlockError
-from semlock._records import LockInfo, decode_text, printable
-from semlock._status import look_at, remove
+from semlock._queues import waiters
+from semlock._records import printable
+from semlock._status import remove
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -34,43 +35,6 @@ _HELP = "↑ ↓ select   i inspect   b break   q quit"
 _BOLD, _REVERSE, _DIM, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[2m", "\x1b[0m"
 _COLOURS = {"alive": "\x1b[32m", "dead": "\x1b[31m", "unknown": "\x1b[33m"}
 _STYLES = {"alive": "green", "dead": "red", "unknown": "yellow"}
-
-_HASH_START, _HASH_FACTOR = 14695981039346656037, 1099511628211
-_TICKET_DIGITS = 16
-
-
-def queue_of(path: str) -> str:
-    """Give the directory of those who wait for a lock, as ``csrc/posix_queue.c`` names it."""
-    directory, name = os.path.split(path)
-    number = _HASH_START
-    for byte in reversed(os.fsencode(name)):
-        number = (number ^ byte) * _HASH_FACTOR % 2**64
-    return os.path.join(directory, f".semlock-{number:016x}.queue")
-
-
-def waiters(path: str, holder: LockInfo | None = None) -> list[LockStatus]:
-    """List those who stand in the queue of a lock, the first one first.
-
-    A holder who waited before keeps the first place until it lets go; it isn't listed.
-    """
-    queue = queue_of(path)
-    try:
-        names = sorted(name for name in os.listdir(queue) if len(name) == _TICKET_DIGITS)
-    except OSError:
-        return []
-    found = []
-    for number, name in enumerate(names):
-        place = os.path.join(queue, name)
-        try:
-            ticket = look_at(place, os.fsencode(place), decode_text)
-        except OSError:
-            continue  # it has just left, or is not ours to see
-        who = None if ticket.info is None else (ticket.info.pid, ticket.info.start)
-        if number == 0 and holder is not None and who == (holder.pid, holder.start):
-            continue
-        if ticket.state != "free":
-            found.append(ticket)
-    return found
 
 
 class Row:

@@ -13,6 +13,7 @@ from semlock._cli.waiting import Teller
 from semlock._errors import LockPathError
 from semlock._lock import Lock
 from semlock._notice import Notice
+from semlock._queues import PREFIX
 from semlock._waiting import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from semlock._status import LockStatus
 
-# The core's own files beside locks.
-OWN_FILES = ".semlock-"
 _LOCK_NAMES = (".lock", ".lck")
 
 # How often to look, by the clock, whether a lock has become stale by age.
@@ -127,7 +126,7 @@ def lock_files(directory: str) -> list[str]:
         names = [
             entry.name
             for entry in entries
-            if not entry.name.startswith(OWN_FILES) and entry.is_file(follow_symlinks=False)
+            if not entry.name.startswith(PREFIX) and entry.is_file(follow_symlinks=False)
         ]
     return [os.path.join(os.path.abspath(directory), name) for name in sorted(names)]
 

@@ -27,11 +27,11 @@ def print_line(text: str) -> None:
 
 
 def as_lines(fields: dict[str, Any]) -> list[str]:
-    """Write fields as lines, those that say something."""
+    """Write fields as lines, those that say something; that nobody waits is no news."""
     return [
         f"{key}: {str(value).lower() if isinstance(value, bool) else value}"
         for key, value in fields.items()
-        if value is not None
+        if value is not None and (key, value) != ("waiting", 0)
     ]
 
 
@@ -85,6 +85,8 @@ _DEEPEST = 20
 
 def describe(found: LockStatus, dialect: str | None) -> dict[str, Any]:
     """Give what was found at a path as fields, those of sema first."""
+    from semlock._queues import waiters  # noqa: PLC0415 - not on the way of run and try
+
     info = found.info
     if found.state == "free":
         return {"locked": False, "path": found.path, "state": "free"}
@@ -104,6 +106,7 @@ def describe(found: LockStatus, dialect: str | None) -> dict[str, Any]:
         "age": None if found.age is None else round(found.age, 3),
         "host": known.pop("host", None),
         "command": _command_of(found),
+        "waiting": len(waiters(found.path, info)),
     }
     owner = getattr(info, "owner", None)
     if info is not None and owner is not None:

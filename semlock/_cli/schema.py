@@ -44,6 +44,7 @@ _HELD = (
     ("age", NUMBER, "seconds since it was won or refreshed"),
     ("host", TEXT, "the machine of the holder, or null"),
     ("command", TEXT, "what the holder runs, if that can be seen from here; else null"),
+    ("waiting", WHOLE, "how many stand in its queue"),
 )
 _HELD_MAYBE = (
     _PATH_BYTES,
@@ -67,7 +68,7 @@ _REFUSED = (
 OBJECTS: dict[
     str, tuple[str, tuple[tuple[str, str, str], ...], tuple[tuple[str, str, str], ...]]
 ] = {
-    "held": ("status, wait and list, for a lock that is held", _HELD, _HELD_MAYBE),
+    "held": ("status, wait, list and watch, for a lock that is held", _HELD, _HELD_MAYBE),
     "free": (
         "status and wait, for one that is free",
         (("locked", TRUTH, "false"), _PATH, ("state", TEXT, "free")),
@@ -142,6 +143,73 @@ OBJECTS: dict[
             ("message", TEXT, "the same in words"),
         ),
         (_PATH_BYTES,),
+    ),
+    "trace": (
+        "timeline, first",
+        (
+            ("trace", TEXT, "the file"),
+            ("seconds", NUMBER, "from its first event to its last"),
+            ("events", WHOLE, "how many were read"),
+            ("skipped", WHOLE, "lines that can't be read"),
+            ("processes", WHOLE, "how many there were"),
+            ("locks", WHOLE, "how many there were"),
+        ),
+        (),
+    ),
+    "lock": (
+        "timeline, for each lock; times are in seconds",
+        (
+            ("lock", TEXT, "its path"),
+            ("holds", WHOLE, "how often it was held"),
+            ("held", NUMBER, "for how long altogether"),
+            ("median_hold", NUMBER, "for how long in the middle, or null"),
+            ("waits", WHOLE, "how often it was waited for"),
+            ("median_wait", NUMBER, "for how long in the middle, or null"),
+            ("longest_wait", NUMBER, "for how long at most, or null"),
+        ),
+        (),
+    ),
+    "wait": (
+        "timeline, for each of the longest waits",
+        (
+            ("wait", NUMBER, "how long it was, in seconds"),
+            ("path", TEXT, "the lock"),
+            ("at", NUMBER, "when it began, in seconds from the beginning of the trace"),
+            ("pid", WHOLE, "who waited"),
+            ("command", TEXT, "what that process ran"),
+            ("worker", TEXT, "which thread or task of it; empty for the main thread"),
+            ("ended", TEXT, "by which event; open if by none"),
+            ("behind", WHOLE, "the process that held the lock meanwhile, or null"),
+            ("behind_command", TEXT, "what that one ran, or null"),
+            ("behind_tag", TEXT, "what for, or null"),
+        ),
+        (),
+    ),
+    "convoy": (
+        "timeline, for each time in which two or more waited for a lock all the time",
+        (
+            ("convoy", NUMBER, "how long it was, in seconds"),
+            ("path", TEXT, "the lock"),
+            ("at", NUMBER, "when it began"),
+            ("most", WHOLE, "how many waited at once"),
+            ("waiters", WHOLE, "how many different ones"),
+            ("holds", WHOLE, "how often the lock was held meanwhile"),
+            ("held", NUMBER, "for how many seconds of it"),
+            ("longest_hold", NUMBER, "the longest of these, or null"),
+            ("pid", WHOLE, "whose that was, or null"),
+        ),
+        (),
+    ),
+    "odd": (
+        "timeline, for what else stands out",
+        (
+            ("odd", TEXT, "reclaim, remove, lost or unreleased"),
+            ("path", TEXT, "the lock"),
+            ("at", NUMBER, "when"),
+            ("pid", WHOLE, "by whom"),
+            ("message", TEXT, "the same in words"),
+        ),
+        (),
     ),
     "check": (
         "doctor, for each thing that it tried",

@@ -491,6 +491,7 @@ VERBS: tuple[Verb, ...] = (
             Option(
                 "-o", "--output", takes="FILE", meaning="the picture: .svg, .html or .json"
             ),
+            JSON,
         ),
         does=(
             (

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 from semlock import _native
-from semlock._cleaning import _is_queue, _is_temporary, _why_dead
+from semlock._cleaning import _is_temporary, _why_dead
 from semlock._cli.looking import print_fields
 from semlock._cli.output import as_lines, describe, print_json, print_line, say
 from semlock._cli.running import shell_word
@@ -16,6 +16,7 @@ from semlock._cli.table import AUTO, BAD, HELD, OK, Options
 from semlock._errors import LockPathError, LockTimeoutError
 from semlock._identity import ALIVE
 from semlock._policy import reason_to_remove
+from semlock._queues import is_queue
 from semlock._records import decode_text, printable
 from semlock._status import look_at, remove_exactly
 
@@ -68,7 +69,7 @@ def _find(target: str, options: Options) -> Iterator[Leftover]:
         path = os.path.join(directory, name)
         temporary = _is_temporary(name)
         try:
-            if _is_queue(name):
+            if is_queue(name):
                 yield from _places_of_the_dead(path)
             elif temporary or only in (None, name):
                 found = look_at_own(path) if temporary else eye.look(path)
@@ -96,7 +97,7 @@ def _is_left(place: str) -> bool:
     else:  # noqa: RET505 - so that type checkers see which system this is for
         fd = os.open(place, os.O_RDONLY)
         try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
         finally:

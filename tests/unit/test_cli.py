@@ -196,6 +196,35 @@ def test_clean_of_one_lock_leaves_the_others_alone(path, tmp_path):
     assert (os.path.exists(path), os.path.exists(other)) == (False, True)
 
 
+def test_status_says_how_many_wait_and_clean_spares_a_holder_that_waited_before(path, tmp_path):
+    """Whoever has waited keeps its place until it lets go, if others stand behind it."""
+    waiting = ("run", "--fair", path, "--", "sh", "-c", "echo in; read x")
+
+    def count():
+        return checked(command("status", "--json", path).stdout, "held")["waiting"]
+
+    with contextlib.ExitStack() as later:
+        lock = semlock.Lock(path)
+        with lock:
+            assert count() == 0
+            assert "waiting" not in command("status", path).stdout
+            line = []
+            for number in (1, 2, 3):
+                line.append(later.enter_context(start(*waiting, stderr=subprocess.DEVNULL)))
+                wait_until(lambda number=number: count() == number, "it waits")
+            assert "waiting: 3\n" in command("status", path).stdout
+        first, second, third = line
+        assert first.stdout.readline() == "in\n"
+        first.communicate("\n", timeout=30)
+        # This one saw that somebody stands behind it.
+        assert second.stdout.readline() == "in\n"
+        assert count() == 1
+        assert command("clean", str(tmp_path), stdin=subprocess.DEVNULL).stdout == ""
+        for one in (second, third):
+            one.communicate("\n", timeout=30)
+    assert os.listdir(tmp_path) == []
+
+
 def test_clean_removes_the_places_of_dead_waiters_and_no_others(path, tmp_path):
     waiting = ("run", path, "--", "true")
     with semlock.Lock(path):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock import _watch, task
+from semlock import _queues, _watch, task
 from support import Child, wait_until
 
 FAST = {"durability": "none"}
@@ -130,7 +130,7 @@ def test_a_holder_that_keeps_its_place_is_not_counted(tmp_path):
     with semlock.Lock(path) as lock, Child() as child:
         other = str(tmp_path / "b.lock")
         child.run(f"lock = semlock.Lock({other!r}); lock.acquire(); None")
-        queue = Path(_watch.queue_of(path))
+        queue = Path(_queues.queue_of(path))
         queue.mkdir()
         for number, record in ((3, path), (4, other), (5, path)):
             (queue / f"{number:016x}").write_bytes(Path(record).read_bytes())
