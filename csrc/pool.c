@@ -263,13 +263,21 @@ semlock_contended_now(semlock_pool *pool, const semlock_lock *lock)
 }
 
 /* Need a waiter stand in no queue, since nobody else seems to wait?  A ticket that nobody
- * reads costs as much as the wake itself. */
+ * reads costs as much as the wake itself.  But whoever has just released the lock and finds it
+ * held again contends with somebody. */
 int
 semlock_may_wait_alone(const semlock_lock *lock, semlock_pool *pool)
 {
-    return lock->turns == SEMLOCK_TAKE_TURNS &&
-           semlock_now_ns() - semlock_load64(&burst_of(pool, lock)->contended) >
-               SEMLOCK_CONTENDED_NS &&
+    semlock_burst *burst = burst_of(pool, lock);
+    int64_t now = semlock_now_ns();
+
+    if (lock->turns != SEMLOCK_TAKE_TURNS) {
+        return 0;
+    }
+    if (now - semlock_load64(&burst->released) < SEMLOCK_AGAIN_NS) {
+        semlock_contended_now(pool, lock);
+    }
+    return now - semlock_load64(&burst->contended) > SEMLOCK_CONTENDED_NS &&
            !semlock_queue_exists(lock);
 }
 

@@ -447,12 +447,19 @@ remove_own(semlock_ticket *ticket, const char *path, int32_t directory_length)
 {
     char name[SEMLOCK_PATH_ROOM];
     semlock_file file;
+    struct stat own;
 
-    semlock_file_reset(&file);
-    file.dev = ticket->dev;
-    file.ino = ticket->ino;
     if (path_of_number(name, path, directory_length, ticket->name_hash, ticket->number) == 0) {
-        remove_ticket(name, &file);
+        /* Somebody may have removed it, and another one may have the number by now. */
+        if (fstat((int)ticket->handle, &own) != 0) {
+            semlock_file_reset(&file);
+            file.dev = ticket->dev;
+            file.ino = ticket->ino;
+            remove_ticket(name, &file);
+        }
+        else if (own.st_nlink > 0) {
+            unlink(name);
+        }
         name[strlen(name) - TICKET_DIGITS - 1] = 0;
         rmdir(name);
     }

@@ -239,7 +239,6 @@ void semlock_place_forget(semlock_place *place);
 
 /* One for each system: what the kernel offers and what it calls it. */
 int64_t semlock_wall_seconds(void);
-void semlock_yield(void);
 
 #if !defined(_WIN32)
 /* The names in a directory, one after another. */

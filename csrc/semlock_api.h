@@ -57,6 +57,7 @@
 #define SEMLOCK_IDLE_EVENTS 4    /* event sources that are kept for the next wait */
 #define SEMLOCK_BURST_NS 1000000 /* how long a process may take a lock again and again */
 #define SEMLOCK_CONTENDED_NS 100000000 /* and how long it then thinks that others want it */
+#define SEMLOCK_AGAIN_NS 50000 /* who asks so soon after its release asks again and again */
 
 /* A file that this process made: the inode that becomes an instance. */
 typedef struct {
@@ -284,3 +285,4 @@ int semlock_start_time(int64_t pid, int64_t *start);
 int semlock_probe(int64_t pid, int64_t start);
 int64_t semlock_thread(void);
 int64_t semlock_now_ns(void);
+void semlock_yield(void);

@@ -273,11 +273,19 @@ class BaseLock:
             return
         if outcome < 0 and outcome != -errno.EINTR:
             raise _explain.os_error(self.path, outcome)  # nothing that waiting could mend
+        if outcome == _native.TURN:
+            # Whoever was woken by our release may be waiting for our processor.
+            _native.give_way()
         waiter = self._waiter(timeout)
         won = None
         try:
             try:
-                while not self._settle(outcome, frame, waiter):
+                while True:
+                    if outcome == OK and self._heartbeat is None:
+                        self._place = (frame.f_code, frame.f_lasti)  # as in _take
+                        break
+                    if self._settle(outcome, frame, waiter):
+                        break
                     if not waiter.pause():
                         raise _explain.timeout_error(self, waiter.waited)
                     outcome = self._try_in_turn(waiter)

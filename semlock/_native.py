@@ -69,6 +69,7 @@ try_anyway = lib.semlock_try_anyway
 release_lock = lib.semlock_release
 this_thread = lib.semlock_thread
 now_ns = lib.semlock_now_ns
+give_way = lib.semlock_yield
 POOL: Any = ffi.new("semlock_pool *")
 
 refresh_lock = lib.semlock_refresh

@@ -149,6 +149,9 @@ class Waiter:
             if outcome != -errno.EINTR:  # Python's handlers have run meanwhile
                 break
         self.said = outcome
+        if outcome == _native.OK:
+            self.outcome = outcome
+            return True
         if outcome == _native.FREE:
             self._free += 1
             self.judge = False
