@@ -284,8 +284,9 @@ semlock_pool_forget(semlock_pool *pool)
     for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
         if (pool->idle_events[i] > 0) {
             semlock_events_forget(pool->idle_events[i] - 1);
+            semlock_mark_over(pool->idle_marks[i] - 1);
         }
-        pool->idle_events[i] = 0;
+        pool->idle_events[i] = pool->idle_marks[i] = 0;
     }
     memset(pool->holding, 0, sizeof pool->holding);
     memset(pool->seen, 0, sizeof pool->seen);

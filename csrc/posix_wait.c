@@ -37,6 +37,37 @@ semlock_is_scarce(int fd)
            (rlim_t)fd + SEMLOCK_RESERVED_HANDLES >= limit.rlim_cur;
 }
 
+/* Have an event source watch nothing, and tell nothing: that would wake its next user. */
+static void
+make_silent(int64_t events, int64_t mark)
+{
+    int64_t marks[MARKS];
+
+    if (mark >= 0) {
+        semlock_events_unwatch(events, mark);
+    }
+    while (semlock_events_read(events, marks, MARKS) != 0) {
+    }
+}
+
+/* Have this one of the kept event sources for oneself: its handle, or -1. */
+static int64_t
+take_idle(semlock_pool *pool, int i)
+{
+    int64_t kept = semlock_load64(&pool->idle_events[i]);
+    int64_t mark;
+
+    if (kept <= 0 || !semlock_swap_if64(&pool->idle_events[i], kept, -1)) {
+        return -1;
+    }
+    mark = pool->idle_marks[i] - 1;
+    if (mark >= 0) {
+        make_silent(kept - 1, mark);
+        semlock_store64(&pool->idle_marks[i], 0);
+    }
+    return kept - 1;
+}
+
 /* An event source, used before or new; -1 if there is none to be had.  Closing one that has
  * watched something takes the kernel milliseconds, so a few are kept. */
 int64_t
@@ -46,10 +77,9 @@ semlock_events_take(semlock_pool *pool)
 
     semlock_enter(pool);
     for (int i = 0; i < SEMLOCK_IDLE_EVENTS && events < 0; i++) {
-        int64_t kept = semlock_load64(&pool->idle_events[i]);
-
-        if (kept > 0 && semlock_swap_if64(&pool->idle_events[i], kept, 0)) {
-            events = kept - 1;
+        events = take_idle(pool, i);
+        if (events >= 0) {
+            semlock_store64(&pool->idle_events[i], 0);
         }
     }
     if (events < 0) {
@@ -63,20 +93,48 @@ semlock_events_take(semlock_pool *pool)
     return events < 0 ? -1 : events;
 }
 
-/* Give an event source back, without anything left to tell: that would wake the next user. */
+/* Give an event source back, with nothing left to tell but of the mark. */
+static void
+give_back(semlock_pool *pool, int64_t events, int64_t mark)
+{
+    semlock_enter(pool);
+    for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
+        if (semlock_swap_if64(&pool->idle_events[i], 0, -1)) {
+            semlock_store64(&pool->idle_marks[i], mark + 1);
+            semlock_store64(&pool->idle_events[i], events + 1);
+            semlock_leave(pool);
+            return;
+        }
+    }
+    if (mark >= 0) {
+        semlock_events_unwatch(events, mark);
+    }
+    close((int)events);
+    semlock_leave(pool);
+}
+
 void
 semlock_events_give(semlock_pool *pool, int64_t events)
 {
-    semlock_enter(pool);
-    for (int i = 0; i < SEMLOCK_IDLE_EVENTS && events >= 0; i++) {
-        if (semlock_swap_if64(&pool->idle_events[i], 0, events + 1)) {
-            events = -1;
+    if (events >= 0) {
+        give_back(pool, events, -1);
+    }
+}
+
+/* See to it that what is kept watches nothing.  That is put off from the moment in which a
+ * waiter gets its lock to the one in which it lets go, when nobody waits for it. */
+void
+semlock_events_tidy(semlock_pool *pool)
+{
+    for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
+        if (semlock_load64(&pool->idle_marks[i]) != 0) {
+            int64_t events = take_idle(pool, i);
+
+            if (events >= 0) {
+                semlock_store64(&pool->idle_events[i], events + 1);
+            }
         }
     }
-    if (events >= 0) {
-        close((int)events);
-    }
-    semlock_leave(pool);
 }
 
 /* Watch a file no longer.  An event source may have something to say even to that. */
@@ -636,17 +694,22 @@ semlock_waiting_in_turn(const semlock_waiting *waiting, int fair)
 void
 semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won)
 {
-    int64_t marks[MARKS];
+    int64_t events = waiting->lent ? -1 : waiting->events;
+    int64_t mark = -1;
 
     if (!waiting->started) {
         return;
     }
-    if (won != NULL) {
-        won->waited = 1;
-    }
     semlock_enter(pool);
     if (waiting->place != NULL) {
         semlock_place_leave(waiting->place, waiting, won);
+    }
+    if (won != NULL) {
+        won->waited = 1;
+        if (events >= 0 && waiting->count == 1) {
+            mark = waiting->watches[0].mark; /* semlock_release() sees to it */
+            waiting->watches[0].mark = -1;
+        }
     }
     unwatch_all(waiting);
     if (waiting->process >= 0) {
@@ -654,15 +717,13 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
         waiting->process = -1;
     }
     semlock_leave(pool);
-    if (waiting->events >= 0 && !waiting->lent) {
-        int64_t events = waiting->events;
-
-        waiting->events = -1;
-        while (waiting->unread && semlock_events_read(events, marks, MARKS) != 0) {
-        }
-        semlock_events_give(pool, events);
-    }
     waiting->events = -1;
+    if (events >= 0) {
+        if (mark < 0 && waiting->unread) {
+            make_silent(events, -1);
+        }
+        give_back(pool, events, mark);
+    }
 }
 
 /* After a fork the child waits for nothing.  Its copies must not keep the parent's place. */

@@ -269,6 +269,7 @@ void semlock_process_forget(int64_t process);
 int semlock_system_exists(const char *path);
 int semlock_system_hears(const char *directory);
 int semlock_is_scarce(int fd);
+void semlock_events_tidy(semlock_pool *pool);
 
 /* The system seam of the POSIX sources: linux_system.c, darwin_system.c, bsd_system.c. */
 int semlock_system_unnamed(const char *directory, int32_t mode);

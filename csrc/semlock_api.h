@@ -154,6 +154,7 @@ typedef struct {
     semlock_burst bursts[256];
     int32_t holding[256];   /* how many locks with such an inode number are held here */
     int64_t idle_events[4]; /* event sources without a user, and one more than their handle */
+    int64_t idle_marks[4];  /* what they still watch, and one more than the mark */
 } semlock_pool;
 
 /* One path of which a waiter wants to hear. */
