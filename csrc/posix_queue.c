@@ -159,7 +159,6 @@ static int
 make_ticket(semlock_place *place, uint64_t number)
 {
     char name[SEMLOCK_PATH_ROOM];
-    semlock_file file;
     struct stat made;
     int fd, error = ticket_path(name, place, number);
 
@@ -170,26 +169,19 @@ make_ticket(semlock_place *place, uint64_t number)
     if (fd < 0) {
         return errno == EEXIST ? SEMLOCK_HELD : -errno;
     }
-    semlock_file_reset(&file);
     if (semlock_is_scarce(fd)) {
         error = -EMFILE;
+    }
+    else if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        error = errno == EWOULDBLOCK ? SEMLOCK_CHANGED : -errno;
     }
     else if (fstat(fd, &made) != 0) {
         error = -errno;
     }
-    else {
-        file.dev = (uint64_t)made.st_dev;
-        file.ino = (uint64_t)made.st_ino;
-        /* The lock on it says that its owner lives.  Until it is taken the file looks like a
-         * dead one's, so look again whether it is still there. */
-        if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-            error = errno == EWOULDBLOCK ? SEMLOCK_CHANGED : -errno;
-        }
-        else {
-            int still = semlock_still_at(name, &file);
-
-            error = still == 1 ? 0 : still == 0 ? SEMLOCK_CHANGED : still;
-        }
+    else if (made.st_nlink == 0) {
+        /* The lock on it says that its owner lives.  Until that was taken, the file looked
+         * like a dead one's, and was removed. */
+        error = SEMLOCK_CHANGED;
     }
     if (error != 0) {
         if (error < 0) {
@@ -199,8 +191,8 @@ make_ticket(semlock_place *place, uint64_t number)
         return error;
     }
     place->ticket.handle = fd;
-    place->ticket.dev = file.dev;
-    place->ticket.ino = file.ino;
+    place->ticket.dev = (uint64_t)made.st_dev;
+    place->ticket.ino = (uint64_t)made.st_ino;
     place->ticket.number = number;
     place->ticket.name_hash = place->name_hash;
     write_ticket(fd, place->record);
