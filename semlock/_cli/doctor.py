@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import tempfile
 import time
@@ -107,14 +108,27 @@ def _mount(place: str) -> str:
     if sys.platform == "win32":
         return ""
     name = f"{os.major(device)}:{os.minor(device)}"
-    found = ""
-    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8") as file:
+    by_device = by_path = longest = ""
+    real = os.path.realpath(place)
+    with (
+        suppress(OSError),
+        open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file,
+    ):
         for line in file:
             words = line.split()
-            if words[2] == name and "-" in words:
-                kind, source = words[words.index("-") + 1 :][:2]
-                found = f"{kind} on {source}"
-    return found
+            kind, source = words[words.index("-") + 1 :][:2]
+            # The kernel writes white space in paths as a backslash and three octal digits.
+            point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), words[4])
+            if words[2] == name:
+                by_device = f"{kind} on {source}"
+            if len(point) >= len(longest) and _is_within(real, point):
+                longest, by_path = point, f"{kind} on {source}"
+    # A filesystem that has several devices, such as btrfs, is not listed by the one of a file.
+    return by_device or by_path
+
+
+def _is_within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def _access(directory: str) -> tuple[str, str]:
@@ -318,8 +332,10 @@ def _guarantees(found: dict[str, Finding]) -> Iterator[Finding]:
                       "others it looks once a second")  # fmt: skip
     else:
         yield Finding("waiting", LIMITED, "who waits looks again and again")
-    if works("flock"):
+    if works("flock", "events"):
         yield Finding("order", FINE, "whoever asks first is served first")
+    elif works("flock"):
+        yield Finding("order", LIMITED, "roughly: whoever asked earlier looks more often")
     else:
         yield Finding("order", LIMITED, "none: whoever comes first when it is free")
     if found["fsync"].result == FINE:

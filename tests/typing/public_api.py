@@ -1,6 +1,7 @@
 """The types that users see: checked by mypy for every platform, never run."""
 
 from pathlib import Path
+from typing import Literal
 
 from typing_extensions import assert_type
 
@@ -37,3 +38,47 @@ def job(count: int, *, name: str = "") -> list[str]:
 
 
 assert_type(job(3, name="x"), list[str])
+
+
+def told(found: semlock.LockStatus, waited: float) -> None:
+    assert_type(found.holder, str)
+
+
+def many(a: semlock.Lock, b: semlock.Lock) -> None:
+    semlock.Lock("x.lock", fair=True, on_wait=told)
+    assert_type(semlock.acquire_any([a, b], timeout=1), semlock.Lock)
+    with semlock.acquire_all([a, b], timeout=None):
+        pass
+    slots = semlock.SlotLock("s.lock", 3, timeout=1)
+    with slots as one:
+        assert_type(one, semlock.SlotLock)
+        assert_type(one.slot, int | None)
+    assert_type(slots.try_acquire(), bool)
+    shared = semlock.SharedLock("t.lock", fair=True)
+    with shared.shared():
+        assert_type(shared.held, Literal["shared", "exclusive"] | None)
+    with shared as writer:
+        assert_type(writer, semlock.SharedLock)
+
+
+async def tasks() -> None:
+    lock = semlock.AsyncLock("x.lock", tag="why", fair=True, on_wait=told)
+    async with lock as held:
+        assert_type(held, semlock.AsyncLock)
+        held.check()
+    async with await lock.acquire(timeout=5) as again:
+        assert_type(again, semlock.AsyncLock)
+    assert_type(lock.try_acquire(), bool)
+    async with semlock.AsyncSlotLock("s.lock", 3) as slots:
+        assert_type(slots.slot, int | None)
+    shared = semlock.AsyncSharedLock("t.lock")
+    async with shared.shared():
+        pass
+    async with shared as writer:
+        assert_type(writer, semlock.AsyncSharedLock)
+    assert_type(await semlock.acquire_any_async([lock], timeout=1), semlock.AsyncLock)
+    async with await semlock.acquire_all_async([lock], timeout=None):
+        pass
+
+
+assert_type(semlock.stats().total.acquired, int)
