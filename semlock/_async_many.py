@@ -83,10 +83,11 @@ class _ManyWaiter(AsyncWaiter):
         hub: Hub,
         timeout: float | None,
         wait: LoopWait,
+        about: str,
         notice: Notice | None = None,
     ) -> None:
-        self._ears = _Ears(hub)
-        super().__init__(self._ears, timeout, wait=wait, notice=notice)  # type: ignore[arg-type]
+        self._ears = ears = _Ears(hub)
+        super().__init__(ears, timeout, wait=wait, notice=notice, about=about)  # type: ignore[arg-type]
         # Whether it stands in a queue is its owner's business: no news but what it can act on.
         self._stands = True
 
@@ -296,7 +297,7 @@ class AsyncSlotLock(SlotLock):
             hub = hub_here()
             wait = LoopWait(hub, [lock._native for lock in locks], head, locks[0]._record)
             notice = notice_of(self._head, locks[self._last].status)
-            waiter = _ManyWaiter(hub, timeout, wait, notice)
+            waiter = _ManyWaiter(hub, timeout, wait, self.path, notice)
             try:
                 while True:
                     asleep = True
@@ -477,7 +478,8 @@ class AsyncSharedLock(SharedLock):
         reader = reader_at(self._writer, path)
         hub = hub_here()
         wait = LoopWait(hub, (reader._native,))
-        waiter = _ManyWaiter(hub, timeout, wait, notice_of(self._writer, reader.status))
+        notice = notice_of(self._writer, reader.status)
+        waiter = _ManyWaiter(hub, timeout, wait, self._directory, notice)
         try:
             while os.path.lexists(path):  # noqa: ASYNC240 - one look, as everywhere here
                 in_time = await waiter.pause_async()
@@ -529,7 +531,7 @@ class AsyncSharedLock(SharedLock):
         writer = self._writer
         hub = hub_here()
         wait = LoopWait(hub, (writer._native,), writer._native, reader._record)
-        waiter = _ManyWaiter(hub, timeout, wait, notice_of(writer))
+        waiter = _ManyWaiter(hub, timeout, wait, self.path, notice_of(writer))
         try:
             while True:
                 in_time = await waiter.pause_async()
@@ -585,7 +587,7 @@ async def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -
         if won is None:
             hub = hub_here()
             wait = LoopWait(hub, [lock._native for lock in locks])
-            waiter = _ManyWaiter(hub, timeout, wait)
+            waiter = _ManyWaiter(hub, timeout, wait, locks[0].path)
             any_of = _AsyncAnyOf(locks, wait, waiter)
             try:
                 while (won := any_of.next(frame)) is None:

@@ -316,6 +316,7 @@ class AsyncWaiter(Waiter):
         *,
         wait: _native.Wait,
         notice: Notice | None = None,
+        about: str | None = None,
         turn: Turn | None = None,
     ) -> None:
         self._hub = hub
@@ -325,7 +326,7 @@ class AsyncWaiter(Waiter):
         # then others were faster.
         self.passed_over = False
         self._looked = False
-        super().__init__(timeout, wait=wait, notice=notice)
+        super().__init__(timeout, wait=wait, notice=notice, about=about)
         self._pauses = _NO_PAUSES  # nobody needs them where events are heard
 
     def stand(self, queue: Any, record: _native.Record | None) -> bool:

@@ -135,7 +135,7 @@ def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
     if won is not None:
         return won
     wait = _native.Wait([lock._native for lock in locks])
-    waiter = Waiter(timeout, wait=wait)
+    waiter = Waiter(timeout, wait=wait, about=locks[0].path)
     any_of = _AnyOf(locks, wait, waiter)
     while _to_end:
         _to_end.pop().end()
@@ -151,6 +151,7 @@ def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
             # To give back a thousand watches takes as long as the whole wake, so whoever has
             # the lock is not kept from using it; the next wait of this kind does it.
             wait.leave()
+            waiter.over()
             _to_end.append(waiter)
     return won
 

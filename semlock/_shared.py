@@ -75,7 +75,8 @@ def wait_for_readers(writer: Lock, timeout: float | None, frame: FrameType) -> N
 
 def _wait_for_reader(writer: Lock, path: str, timeout: float | None, frame: FrameType) -> None:
     reader = reader_at(writer, path)
-    waiter = Waiter(timeout, wait=_native.Wait((reader._native,)))
+    wait = _native.Wait((reader._native,))
+    waiter = Waiter(timeout, wait=wait, about=os.path.dirname(path))
     waiter.tell(notice_of(writer, reader.status))
     try:
         while os.path.lexists(path) and not reader_left(
@@ -296,7 +297,8 @@ class SharedLock:
                 return
             raise _explain.timeout_error(writer, 0.0)
         wait = _native.Wait((writer._native,), writer._native, reader._record)
-        waiter = Waiter(timeout, writer._retry, wait=wait, notice=notice_of(writer))
+        notice = notice_of(writer)
+        waiter = Waiter(timeout, writer._retry, wait=wait, notice=notice, about=self.path)
         try:
             while not self._answer(reader, waiter, frame, in_time=waiter.pause()):
                 pass

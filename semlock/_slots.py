@@ -145,7 +145,7 @@ class SlotLock:
         head = self._head._native
         self._lay_out()
         wait = _native.Wait([lock._native for lock in locks], head, locks[0]._record)
-        waiter = Waiter(timeout, self._retry, wait=wait)
+        waiter = Waiter(timeout, self._retry, wait=wait, about=self.path)
         waiter.tell(notice_of(self._head, locks[self._last].status))
         try:
             while True:

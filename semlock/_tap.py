@@ -21,6 +21,7 @@ from semlock._engine import BaseLock
 from semlock._errors import LockLostError, LockTimeoutError, SemlockError
 from semlock._native import this_thread, token_of
 from semlock._queues import PREFIX
+from semlock._waiting import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -428,6 +429,28 @@ def _telling_win(original: Method) -> Method:
     return _win
 
 
+def _telling_begun(original: Method) -> Method:
+    @wraps(original)
+    def begun(self: Waiter) -> None:
+        original(self)
+        if self._about is not None:
+            tell("wait", self._about, monotonic_ns(), {})
+
+    return begun
+
+
+def _telling_over(original: Method) -> Method:
+    @wraps(original)
+    def over(self: Waiter) -> None:
+        original(self)
+        about, self._about = self._about, None
+        if about is not None:
+            waited = int(self.waited * 1e9)
+            tell("waited", about, monotonic_ns(), {"waited": waited})
+
+    return over
+
+
 # By class, the methods that are replaced.  A class whose own methods call those above them
 # needs no entry.
 _TELLING: dict[str, dict[str, Callable[[Method], Method]]] = {
@@ -452,6 +475,10 @@ _TELLING: dict[str, dict[str, Callable[[Method], Method]]] = {
         "_win": _telling_win,
         "_async_waiter": _telling_waiter,
     },
+    "Waiter": {
+        "begun": _telling_begun,
+        "over": _telling_over,
+    },
 }
 
 
@@ -473,6 +500,7 @@ def _replace_all() -> None:
         todo += kind.__subclasses__()
     # Lock systems that are imported later on are met when their classes are made.
     BaseLock.__init_subclass__ = classmethod(_replace)  # type: ignore[assignment]
+    _replace(Waiter)
     _status.on_removed = _removed
     _process.release_now = _telling_release_now(_release_now)
 

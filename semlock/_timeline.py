@@ -266,6 +266,8 @@ class _Reader:
                 self._end(self._waits[key], at, "open")
             self._waits[key] = span
             self._trace.waits.append(span)
+        elif kind == "waited":
+            self._stop_waiting(key, at, kind)
         elif kind == "acquire":
             self._stop_waiting(key, at, kind)
             self._stop_holding(lock, at, "killed")

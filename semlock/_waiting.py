@@ -55,8 +55,8 @@ class Waiter:
     """
 
     __slots__ = (
-        "_check", "_clock", "_deadline", "_free", "_lock", "_notice", "_pauses", "_scheduled",
-        "_sleep", "_start", "_until", "_wait", "judge", "outcome", "said",
+        "_about", "_check", "_clock", "_deadline", "_free", "_lock", "_notice", "_pauses",
+        "_scheduled", "_sleep", "_start", "_until", "_wait", "judge", "outcome", "said",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +67,7 @@ class Waiter:
         wait: _native.Wait | None = None,
         lock: Any = None,
         notice: Notice | None = None,
+        about: str | None = None,
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
@@ -81,6 +82,8 @@ class Waiter:
         self._wait = wait
         self._lock = lock
         self._notice = notice
+        # What is waited for, where that isn't one lock, whose own methods tell of it.
+        self._about = about
         self._until: float | None = None
         self._check: float | None = None
         self._free = 0
@@ -95,6 +98,13 @@ class Waiter:
             self.judge = False
         if wait is not None:
             _process.add_wait(wait)
+        self.begun()
+
+    def begun(self) -> None:
+        """Take note that the wait begins: a seam for those who trace."""
+
+    def over(self) -> None:
+        """Take note that nobody waits any more, whatever is left to give back."""
 
     @property
     def waited(self) -> float:
@@ -216,6 +226,8 @@ class Waiter:
         if self._wait is not None:
             _process.discard_wait(self._wait)
             self._wait.end(won)
+        if self._about is not None:
+            self.over()
 
 
 def sleep_while_held(lock: Any, seconds: float) -> bool:

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import semlock
-from semlock import _process, _tap, trace
+from semlock import _process, _tap, _timeline, trace
 from semlock._engine import BaseLock
-from support import HANDLERS_RUN_AT, Child, Strike, in_a_fork, overlaps
+from support import HANDLERS_RUN_AT, Child, Strike, in_a_fork, overlaps, wait_until
 
 FAST = {"durability": "none"}
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -191,6 +191,63 @@ def test_locks_that_are_taken_together_tell_the_same(tmp_path, events):
     assert kinds(events()).count("acquire") == kinds(events()).count("release") == 3
     assert _tap._holds == before
     assert not _tap._asking
+
+
+SOME_KINDS = {
+    "slots": (
+        "semlock.SlotLock(path, 1)",
+        "semlock.SlotLock(path, 1).acquire(5)",
+        "semlock.AsyncSlotLock(path, 1).acquire(5)",
+        "",
+    ),
+    "a writer": (
+        "semlock.Lock(path)",
+        "semlock.SharedLock(path).acquire_shared(5)",
+        "semlock.AsyncSharedLock(path).acquire_shared(5)",
+        "",
+    ),
+    "readers": (
+        "semlock.SharedLock(path)",
+        "semlock.SharedLock(path).acquire(5)",
+        "semlock.AsyncSharedLock(path).acquire(5)",
+        ".readers",
+    ),
+    "any": (
+        "semlock.Lock(path)",
+        "semlock.acquire_any([semlock.Lock(path)], 5)",
+        "semlock.acquire_any_async([semlock.AsyncLock(path)], 5)",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("in_a_task", [False, True], ids=["thread", "task"])
+@pytest.mark.parametrize("kind", SOME_KINDS)
+def test_a_wait_for_more_than_one_lock_is_told_from_its_beginning_to_its_end(
+    path, file, kind, in_a_task
+):
+    """Held by another process, which lets go of it when the wait has been told."""
+    theirs, ours, ours_in_a_task, place = SOME_KINDS[kind]
+    acquire = "acquire_shared" if kind == "readers" else "acquire"
+    with Child() as child, Child(f"import semlock; path = {path!r}") as waiter:
+        child.run(f"path = {path!r}; lock = {theirs}; lock.{acquire}(); None")
+        waiter.run(f"import semlock.trace, asyncio; semlock.trace.start({file!r})")
+        if in_a_task:
+            waiter.run(f"async def wait():\n    held.append(await {ours_in_a_task})\nheld = []")
+            waiter.send("asyncio.run(wait())")
+        else:
+            waiter.send(f"held = {ours}; None")
+        wait_until(lambda: "wait" in kinds(read(file)), "the wait is told")
+        assert "waited" not in kinds(read(file))
+        child.run("lock.release()")
+        waiter.receive()
+    told = [event for event in read(file) if event["event"] in ("wait", "waited")]
+    assert kinds(told) == ["wait", "waited"]
+    assert {event["lock"] for event in told} == {path + place}
+    assert told[1]["waited"] > 0
+    [wait] = _timeline.read(file).waits
+    # The first of several locks may be the one that it ends with.
+    assert (wait.lock, wait.ended) == (path + place, "acquire" if kind == "any" else "waited")
 
 
 def test_what_no_line_can_hold_is_written_escaped(tmp_path, events):
