@@ -197,8 +197,9 @@ open_exact(const WCHAR *path, const semlock_file *file, HANDLE *handle)
 }
 
 /* Is what is open still what was judged, apart from its bytes?  Unfinished then and
- * finished now is another thing: its creator holds it.  Of a file too long to be read the
- * times stand for the bytes that were not. */
+ * finished now is another thing: its creator holds it.  A file that was only touched may
+ * have been refreshed so by its holder, and of one too long to be read the times stand for
+ * the bytes that were not. */
 static int
 same_state(HANDLE handle, const semlock_view *judged)
 {
@@ -208,15 +209,10 @@ same_state(HANDLE handle, const semlock_view *judged)
     if (outcome != 0) {
         return outcome;
     }
-    if (now.unfinished != judged->unfinished) {
-        return SEMLOCK_CHANGED;
-    }
-    if (judged->size > judged->length &&
-        (now.size != judged->size || now.ctime_ns != judged->ctime_ns ||
-         now.mtime_ns != judged->mtime_ns)) {
-        return SEMLOCK_CHANGED;
-    }
-    return SEMLOCK_OK;
+    return now.unfinished == judged->unfinished && now.size == judged->size &&
+                   now.ctime_ns == judged->ctime_ns && now.mtime_ns == judged->mtime_ns
+               ? SEMLOCK_OK
+               : SEMLOCK_CHANGED;
 }
 
 /* Is it still what was judged, and the verdict still true?  Looked at after the path. */

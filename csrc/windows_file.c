@@ -14,12 +14,17 @@
 #define DISPOSITION_POSIX 0x02u
 #define DISPOSITION_READONLY_TOO 0x10u
 
-/* The error of the call before, negative even where that call forgot to set one. */
+/* The error of the call before, negative even where that call forgot to set one.  The number
+ * of too many open files is that of EINTR too, by which a wait has Python run its signal
+ * handlers and is called again; another error that says the same stands for it. */
 int
 semlock_last_error(void)
 {
     DWORD error = GetLastError();
 
+    if (error == ERROR_TOO_MANY_OPEN_FILES) {
+        error = ERROR_NO_SYSTEM_RESOURCES;
+    }
     return error == ERROR_SUCCESS ? -ERROR_GEN_FAILURE : -(int)error;
 }
 

@@ -212,7 +212,8 @@ semlock_probe(int64_t pid, int64_t start)
     began = creation_time(process);
     CloseHandle(process);
     if (start != 0 && began != 0 && began != start) {
-        return SEMLOCK_RECYCLED;
+        /* What is left of another process that had the number is nobody either. */
+        return waited == WAIT_OBJECT_0 ? SEMLOCK_GONE : SEMLOCK_RECYCLED;
     }
     if (waited == WAIT_OBJECT_0) {
         return SEMLOCK_ZOMBIE;

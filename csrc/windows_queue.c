@@ -50,6 +50,15 @@ semlock_queue_exists(const semlock_lock *lock)
            GetFileAttributesW(queue) != INVALID_FILE_ATTRIBUTES;
 }
 
+/* Errors that come while somebody tries to take the queue's directory away, which fails when
+ * others stand in it, or while it is on its way out. */
+static int
+is_transient(int error)
+{
+    return error == -ERROR_ACCESS_DENIED || error == -ERROR_SHARING_VIOLATION ||
+           error == -ERROR_DELETE_PENDING;
+}
+
 static int
 make_queue(const semlock_place *place)
 {
@@ -64,7 +73,7 @@ make_queue(const semlock_place *place)
         if (error == -ERROR_ALREADY_EXISTS) {
             return 0;
         }
-        if (error == -ERROR_ACCESS_DENIED && tries < TRANSIENT_TRIES) {
+        if (is_transient(error) && tries < TRANSIENT_TRIES) {
             semlock_yield();
             error = 0;
         }
@@ -212,7 +221,7 @@ join_queue(semlock_place *place)
             return 0;
         }
         /* The last one has left, and the queue goes or went with it. */
-        if (error == -ERROR_ACCESS_DENIED && transient++ < TRANSIENT_TRIES) {
+        if (is_transient(error) && transient++ < TRANSIENT_TRIES) {
             semlock_yield();
         }
         else if (!semlock_is_absent(error)) {
@@ -261,6 +270,10 @@ find_before(semlock_place *place)
             semlock_watch_directory(&place->mark, queue);
         }
         outcome = look_at_queue(place, place->ticket.number, &seen);
+        if (is_transient(outcome)) {
+            semlock_yield(); /* the ticket is ours all the same, and so is its number */
+            continue;
+        }
         if (outcome != 0 || !seen.there) {
             unwatch(place);
             forget_ticket(place); /* taken for stopped: stand at the end again */

@@ -27,7 +27,7 @@ is_transient(int outcome)
 static int
 is_short_of_handles(int outcome)
 {
-    return outcome == -ERROR_TOO_MANY_OPEN_FILES || outcome == -ERROR_NO_SYSTEM_RESOURCES;
+    return outcome == -ERROR_NO_SYSTEM_RESOURCES; /* see semlock_last_error */
 }
 
 /* What a (negative) error of creating at P or renaming to P means: SEMLOCK_HELD if

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 
 from semlock import _native
 from semlock._errors import (
@@ -108,9 +109,13 @@ def not_held_error(lock: BaseLock) -> NotHeldError:
 
 def guarded_error(path: str, intent: str, status: LockStatus | None = None) -> LockTimeoutError:
     """Say that somebody sits on the guard, and how to find them."""
+    if sys.platform == "win32":
+        how, finders = "or lets nobody delete it", "Resource Monitor, handle.exe"
+    else:
+        how, finders = "with flock(2)", "fuser, lsof"
     return LockTimeoutError(
-        f"{path} can't be {intent} now: somebody keeps its file locked with flock(2), perhaps a "
-        "stopped process. See who has it open (fuser, lsof), and try again",
+        f"{path} can't be {intent} now: somebody keeps its file locked {how}, perhaps a "
+        f"stopped process. See who has it open ({finders}), and try again",
         path=path,
         status=status,
     )

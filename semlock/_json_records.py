@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_FOUR_CENTURIES = 146097 * 86400  # seconds in which the calendar comes round
 _LONGEST_INTEGER = 400  # digits; beyond 309 they are more than any reader's number can hold
 
 _ISO = re.compile(
@@ -153,10 +154,19 @@ def _parse_integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
 
 
+def calendar(seconds: int) -> tuple[int, int, int, int, int, int]:
+    """Say year, month, day, hour, minute and second in UTC, for any time."""
+    # Windows knows no time before 1970 or after 3000, but the calendar repeats itself.
+    rounds, rest = divmod(seconds, _FOUR_CENTURIES)
+    year, month, day, hour, minute, second = time.gmtime(rest)[:6]
+    return year + 400 * rounds, month, day, hour, minute, second
+
+
 def iso_time(seconds: float) -> str:
     """Write a time as ``Date.toISOString()`` does: UTC with milliseconds and a ``Z``."""
     whole, milliseconds = divmod(int(seconds * 1000), 1000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{milliseconds:03d}Z"
+    year, month, day, hour, minute, second = calendar(whole)
+    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
 
 
 def parse_iso_time(text: object) -> float | None:

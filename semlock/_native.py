@@ -499,7 +499,7 @@ def os_error(code: int, path: bytes | str) -> OSError:
     """Turn a negative native code into the OSError that Python itself would raise."""
     name = os.fsdecode(path)
     if sys.platform == "win32":
-        return OSError(None, os.strerror(errno.EIO), name, -code)
+        return OSError(None, ffi.getwinerror(-code)[1], name, -code)
     return OSError(-code, os.strerror(-code), name)
 
 

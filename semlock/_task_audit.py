@@ -12,6 +12,7 @@ import os
 import stat
 import time
 
+from semlock._append import open_to_append
 from semlock._task_owner import current_user
 from semlock._task_reclaim import priority_of
 from semlock._task_records import TaskInfo
@@ -24,18 +25,6 @@ if TYPE_CHECKING:
     from semlock._status import LockStatus
 
 NAME = ".lock_audit.log"
-
-# Never through a link that somebody has put there, and never waiting for the reader of a pipe.
-_FLAGS = (
-    os.O_WRONLY
-    | os.O_APPEND
-    | os.O_CREAT
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_BINARY", 0)
-)
 
 _warned: set[str] = set()
 _WARNED_LIMIT = 1000
@@ -122,7 +111,7 @@ def log(
 
 
 def _append(file: str, line: bytes, mode: int) -> None:
-    handle = os.open(file, _FLAGS, mode)
+    handle = open_to_append(file, mode, wary=True)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError("it is not a regular file")

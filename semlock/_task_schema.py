@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import time
 from datetime import datetime, timezone
 
 from semlock._errors import LockRecordError
+from semlock._json_records import calendar
 from semlock._records import PID_LIMIT, printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -69,8 +69,8 @@ def iso(seconds: float) -> str:
     """Write a time as JavaScript does: UTC, milliseconds, always of the same length."""
     try:
         whole, thousandths = divmod(round(seconds * 1000), 1000)
-        year, month, day, hour, minute, second = time.gmtime(whole)[:6]
-    except (OverflowError, ValueError, OSError):
+        year, month, day, hour, minute, second = calendar(whole)
+    except (OverflowError, ValueError):
         year = -1
     if not 0 <= year <= 9999:
         raise LockRecordError(f"a record has no place for the time {seconds!r}")

@@ -25,6 +25,7 @@ from json.encoder import encode_basestring_ascii
 from time import monotonic_ns, time_ns
 
 from semlock import _tap
+from semlock._append import open_to_append
 from semlock._identity import this_process
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -51,8 +52,7 @@ class _Writer:
         self._open()
 
     def _open(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-        self._fd = os.open(self._path, flags, 0o666)
+        self._fd = open_to_append(self._path, 0o666)
         found = os.fstat(self._fd)
         self._identity = (found.st_dev, found.st_ino)
 

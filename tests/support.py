@@ -29,10 +29,20 @@ import time
 from pathlib import Path
 from types import CodeType, FunctionType
 
+import pytest
+
 import semlock
 from semlock import _native
 from semlock._identity import this_process
 from semlock._records import encode_text
+
+if sys.platform == "win32":
+    import _winapi
+    import ctypes
+    import msvcrt
+
+# How a process is killed: Windows has no signals, and TerminateProcess() behind this one.
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 # What may pass before an answer counts as missing.  Every single step takes milliseconds; a
 # machine that is busy with other tests takes longer, and nobody waits for this in vain.
@@ -90,6 +100,77 @@ def wait_until(condition, what: str, timeout: float = PATIENCE) -> None:
         time.sleep(0.001)
 
 
+def readable(stream, timeout: float) -> bool:
+    """Tell whether a pipe has something to read, or has ended, within some seconds."""
+    if sys.platform != "win32":
+        return bool(select.select([stream], [], [], timeout)[0])
+    # select() knows sockets only there, and nothing waits for a pipe.
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            if _winapi.PeekNamedPipe(msvcrt.get_osfhandle(stream.fileno()), 0)[0]:
+                return True
+        except BrokenPipeError:
+            return True
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.001)
+
+
+def share(path, flags: int) -> int:
+    """Open a file as ``os.open`` does, so that it may be a held lock on Windows too.
+
+    It is for ``open(path, opener=share)``.  Python's own way of opening shares no deletion
+    there, which is refused while a holder has the file open with the right to delete it.
+    """
+    if sys.platform != "win32":
+        return os.open(path, flags)
+    kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+    kernel.CreateFileW.restype = ctypes.c_void_p
+    writes = flags & (os.O_WRONLY | os.O_RDWR)
+    rights = 0x40000000 if flags & os.O_WRONLY else 0xC0000000 if writes else 0x80000000
+    how = 5 if flags & os.O_TRUNC else 3  # TRUNCATE_EXISTING, OPEN_EXISTING
+    handle = kernel.CreateFileW(os.fspath(path), rights, 7, None, how, 0x80, None)
+    if handle == ctypes.c_void_p(-1).value:
+        raise ctypes.WinError(ctypes.get_last_error())
+    return msvcrt.open_osfhandle(handle, flags)
+
+
+def content_of(path) -> bytes:
+    """Read a file that may be a held lock."""
+    with open(path, "rb", opener=share) as file:
+        return file.read()
+
+
+def overwrite(path, content: str | bytes) -> None:
+    """Write to a file that may be a held lock, as somebody does who cares for no lock."""
+    data = content.encode() if isinstance(content, str) else content
+    with open(path, "r+b", opener=share) as file:
+        file.truncate(0)
+        file.write(data)
+
+
+def mark_unfinished(path) -> None:
+    """Make a file look as if its creator, who creates it in place, had not finished it."""
+    if sys.platform == "win32":
+        hidden, system = 2, 4
+        assert ctypes.windll.kernel32.SetFileAttributesW(os.fspath(path), hidden | system)
+    else:
+        os.chmod(path, 0o1644)
+
+
+def make_link(link, target) -> None:
+    """Make a symbolic link, or skip the test where that can't be done."""
+    try:
+        os.symlink(target, link)
+    except OSError as error:
+        if sys.platform != "win32":
+            raise
+        pytest.skip(f"a privilege is needed for symbolic links: {error}")
+    if sys.platform == "win32" and not os.path.islink(link):
+        pytest.skip("the system says that it made a symbolic link, and made none")
+
+
 def state_of(pid: int) -> str:
     """Give the letter of a process' state in /proc; empty if there is no such process."""
     try:
@@ -110,6 +191,8 @@ def children_of(pid: int) -> list[int]:
 
 def files_open_in(directory: str, pid: int | str = "self") -> list[str]:
     """List what a process has open in a directory, unlinked files too."""
+    if sys.platform == "win32":
+        pytest.skip("no /proc says which files are open here")
     found = []
     for number in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):
@@ -180,13 +263,13 @@ class Child:
 
     def answered(self, timeout: float) -> bool:
         """Tell whether an answer has begun to come."""
-        return bool(select.select([self.process.stdout], [], [], timeout)[0])
+        return readable(self.process.stdout, timeout)
 
     def _read(self, size: int, end: float) -> bytes:
         data = b""
         handle = self.process.stdout.fileno()
         while len(data) < size:
-            if not select.select([handle], [], [], max(0.0, end - time.monotonic()))[0]:
+            if not readable(self.process.stdout, max(0.0, end - time.monotonic())):
                 raise TimeoutError("the child does not answer")
             more = os.read(handle, size - len(data))
             if not more:
@@ -196,6 +279,8 @@ class Child:
 
     def stop(self) -> None:
         """Stop it with SIGSTOP, and see that it has stopped."""
+        if sys.platform == "win32":
+            pytest.skip("no signal stops a process here")
         os.kill(self.outer_pid, signal.SIGSTOP)
         wait_until(lambda: state_of(self.outer_pid) == "T", "the child has stopped")
 
@@ -205,8 +290,9 @@ class Child:
 
     def kill(self, *, reap: bool = True) -> None:
         """Kill it with SIGKILL, and see that it is dead; it stays a zombie if not reaped."""
-        os.kill(self.outer_pid, signal.SIGKILL)
-        if reap:
+        os.kill(self.outer_pid, KILL)
+        # A handle of ours keeps a process there on Windows, whether or not it was waited for.
+        if reap or sys.platform == "win32":
             self.process.wait(PATIENCE)
         else:
             wait_until(lambda: state_of(self.outer_pid) in ("Z", ""), "the child is dead")
@@ -220,8 +306,8 @@ class Child:
         """Make an end of it, whatever state it is in."""
         if self.process.poll() is None:
             for pid in {getattr(self, "outer_pid", self.process.pid), self.process.pid}:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    os.kill(pid, KILL)
         self.process.wait()
         with contextlib.suppress(OSError):
             self.process.stdin.close()
@@ -255,6 +341,8 @@ class Taking:
 
 def in_a_fork(function, timeout: float = PATIENCE):
     """Run a function in a forked child that leaves by ``os._exit``, and give its value."""
+    if not hasattr(os, "fork"):
+        pytest.skip("there is no fork here")
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -308,13 +396,14 @@ class InPlaceLock(semlock.Lock):
 _EVENT = struct.Struct("<c7xQQQ")
 EVENT_SIZE = _EVENT.size
 _ENTER, _LEAVE = b"E", b"L"
+_UNINHERITED = os.O_BINARY | os.O_NOINHERIT if sys.platform == "win32" else os.O_CLOEXEC
 
 
 class HoldRecord:
     """The holds of one process, each event in the file before the process goes on."""
 
     def __init__(self, file: str) -> None:
-        self._handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+        self._handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _UNINHERITED)
         self._count = 0
 
     def enter(self, which: int) -> int:

@@ -53,6 +53,7 @@ def doctor(options: Options) -> int:
     # All that is tried happens in a directory of its own, which goes whatever happens.
     with tempfile.TemporaryDirectory(prefix=".semlock-doctor-", dir=directory) as place:
         findings = list(_examine(directory, place))
+        _native.drain_pool(place)  # what is open can't be removed on every system
     guarantees = list(_guarantees({finding.name: finding for finding in findings}))
     for kind, found in (("check", findings), ("guarantee", guarantees)):
         if not options.json:
@@ -197,7 +198,7 @@ def _flock(path: str) -> tuple[str, str]:
                 fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                    return FINE, "removal is guarded, and waiters can stand in a queue"
+                    return FINE, "removal is guarded"
                 raise
         return BROKEN, "flock gave one lock to two"
 
@@ -332,10 +333,9 @@ def _guarantees(found: dict[str, Finding]) -> Iterator[Finding]:
                       "others it looks once a second")  # fmt: skip
     else:
         yield Finding("waiting", LIMITED, "who waits looks again and again")
-    if works("flock", "events"):
+    # Where no news comes there is no queue either.
+    if local and works("flock", "events"):
         yield Finding("order", FINE, "whoever asks first is served first")
-    elif works("flock"):
-        yield Finding("order", LIMITED, "roughly: whoever asked earlier looks more often")
     else:
         yield Finding("order", LIMITED, "none: whoever comes first when it is free")
     if found["fsync"].result == FINE:

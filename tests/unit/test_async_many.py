@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import sys
 import threading
 import types
 
@@ -28,8 +27,6 @@ from semlock import (
     acquire_any_async,
 )
 from support import Child, Strike, in_a_fork
-
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="nothing is heard there yet")
 
 
 @pytest.fixture(scope="module")

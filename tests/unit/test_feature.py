@@ -16,6 +16,7 @@ from semlock.feature import (
     detect_feature,
     release_feature_lock,
 )
+from support import content_of, make_link
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ class TestTheRecord:
     def test_is_pid_and_time_without_a_newline(self, gsd):
         before = time.time()
         assert acquire_feature_lock("feat", gsd)
-        text = Path(gsd, "specs", "feat", ".lock").read_text()
+        text = content_of(Path(gsd, "specs", "feat", ".lock")).decode()
         pid, _, stamp = text.partition(":")
         assert int(pid) == os.getpid()
         assert before - 1 <= float(stamp) <= time.time()
@@ -191,10 +192,10 @@ class TestTheRecord:
 
     def test_a_refresh_keeps_its_length(self, gsd):
         with FeatureLock("feat", gsd) as lock:
-            before = Path(lock.path).read_text()
+            before = content_of(lock.path).decode()
             lock._native.stamp -= 5000
             lock.refresh()
-            after = Path(lock.path).read_text()
+            after = content_of(lock.path).decode()
             assert len(after) == len(before)
             assert lock.info.pid == os.getpid()
             assert abs(float(after.partition(":")[2]) - time.time()) < 5
@@ -264,7 +265,7 @@ class TestHolding:
         if kind == "directory":
             lock_file.mkdir()
         else:
-            lock_file.symlink_to("nowhere")
+            make_link(lock_file, "nowhere")
         assert acquire_feature_lock("feat", gsd) is False
         assert check_feature_lock("feat", gsd) is None
         release_feature_lock("feat", gsd)

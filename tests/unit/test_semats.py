@@ -11,6 +11,10 @@ import pytest
 import semlock
 from semlock import semats
 from semlock.semats import Semaphore, decode
+from support import make_link
+
+# A process that lives and is not this one.
+FIRST = 1 if sys.platform != "win32" else os.getppid()
 
 
 @pytest.fixture
@@ -25,6 +29,7 @@ def foreign(path, pid, age=0.0):
     Path(path).write_text(f"pid={pid}\ntimestamp={int(time.time() - age)}\ntag=theirs\n")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no permission bits there")
 def test_the_mode_is_private(path):
     with Semaphore(path):
         assert os.stat(path).st_mode & 0o777 == 0o600
@@ -33,7 +38,7 @@ def test_the_mode_is_private(path):
 class TestStaleness:
     def test_needs_both_a_process_that_is_gone_and_age(self, path, gone):
         for pid, age, taken in (
-            (gone, 0, False), (os.getpid(), 4000, False), (1, 4000, False), (gone, 4000, True),
+            (gone, 0, False), (os.getpid(), 4000, False), (FIRST, 4000, False), (gone, 4000, True),
         ):  # fmt: skip
             foreign(path, pid, age)
             lock = Semaphore(path)
@@ -65,7 +70,7 @@ class TestPaths:
                 call(bad)
 
     def test_links_are_resolved(self, tmp_path):
-        (tmp_path / "link").symlink_to(tmp_path / "target")
+        make_link(tmp_path / "link", tmp_path / "target")
         with Semaphore(tmp_path / "link") as lock:
             assert lock.path == str(tmp_path / "target")
             assert (tmp_path / "target").is_file()
@@ -74,7 +79,7 @@ class TestPaths:
         assert (tmp_path / "link").is_symlink()
 
     def test_a_link_to_itself_is_refused(self, tmp_path):
-        (tmp_path / "loop").symlink_to(tmp_path / "loop")
+        make_link(tmp_path / "loop", tmp_path / "loop")
         with pytest.raises(semlock.LockPathError, match="itself"):
             Semaphore(tmp_path / "loop")
 
@@ -181,7 +186,7 @@ class TestCleaning:
 
     def test_never_a_live_peers_temporary_file(self, path, later):
         peer = self.temporary(path, os.getpid())
-        init = self.temporary(path, 1)
+        init = self.temporary(path, FIRST)
         assert Semaphore(path).clean_stale() == []
         assert os.path.exists(peer)
         assert os.path.exists(init)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import semlock
-from support import wait_until
+from support import make_link, mark_unfinished, wait_until
 
 HOLD = (
     "import semlock,sys,os\n"
@@ -27,7 +27,7 @@ def holder(path):
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        assert process.stdout.readline() == b"held\n"
+        assert process.stdout.readline().strip() == b"held"
         yield process
         process.kill()
 
@@ -90,11 +90,13 @@ class TestStatus:
         assert found.state == "held"
         assert repr(found)
 
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no file is a pipe there")
     def test_says_what_a_fifo_is_without_waiting_for_it(self, path):
         os.mkfifo(path)
         with pytest.raises(semlock.LockPathError, match="not a regular file"):
             semlock.status(path)
 
+    @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no file is a socket there")
     def test_says_what_a_socket_is(self, path):
         server = socket.socket(socket.AF_UNIX)
         server.bind(path)
@@ -122,11 +124,11 @@ class TestPaths:
             os.mkdir(path)
         elif kind == "link":
             target.write_text("pid=1\ntimestamp=1\n")
-            os.symlink(target, path)
+            make_link(path, target)
         elif kind == "dangling link":
-            os.symlink(target, path)
+            make_link(path, target)
         else:
-            os.symlink(path, path)
+            make_link(path, path)
         before = os.lstat(path)
         for call in (
             lambda: semlock.Lock(path).acquire(timeout=1),
@@ -164,12 +166,16 @@ class TestPaths:
 
     @pytest.mark.parametrize("name", ["ü€", "sp ace", "-x", "new\nline", "\udcff", "…" * 60])
     def test_any_file_name_will_do(self, tmp_path, name):
+        if sys.platform == "win32" and name in ("new\nline", "\udcff"):
+            pytest.skip("no file has such a name there")
         with semlock.Lock(tmp_path / name) as lock:
             assert os.path.exists(os.path.join(tmp_path, name))
             assert semlock.status(lock.path).state == "held"
 
     def test_a_name_that_is_too_long_is_an_error_of_the_system(self, tmp_path):
-        with pytest.raises(OSError, match="too long") as caught:
+        with pytest.raises(
+            OSError, match=None if sys.platform == "win32" else "too long"
+        ) as caught:
             semlock.Lock(tmp_path / ("x" * 300)).acquire()
         assert caught.value.filename.endswith("xxx")
 
@@ -200,8 +206,9 @@ class TestReclaiming:
         with subprocess.Popen(
             [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as process:
-            assert process.stdout.readline() == b"held\n"
-            assert len(names()) == 2
+            assert process.stdout.readline().strip() == b"held"
+            # On Windows the file is renamed, so there is one name at any time.
+            assert len(names()) == (1 if sys.platform == "win32" else 2)
             process.kill()
         with semlock.Lock(path):
             assert names() == ["the.lock"]
@@ -233,7 +240,7 @@ class TestReclaiming:
         self, path, monkeypatch
     ):
         Path(path).touch()
-        os.chmod(path, 0o1644)
+        mark_unfinished(path)
         assert not semlock.Lock(path).try_acquire()
         later = time.time() + 3
         monkeypatch.setattr("semlock._policy.time", lambda: later)
@@ -294,6 +301,9 @@ class TestRemove:
             assert remove_exactly(old, os.fsencode(path), robs=True) is False
             lock.check()
 
+    @pytest.mark.skipif(
+        sys.platform == "win32", reason="no other program takes the guard there"
+    )
     def test_who_sits_on_the_guard_is_waited_for_but_not_for_ever(self, path, monkeypatch):
         import fcntl
 
@@ -325,7 +335,7 @@ class TestClean:
         foreign(tmp_path / "foreign")
         foreign(tmp_path / "notes.txt", b"something of mine")
         (tmp_path / "sub").mkdir()
-        os.symlink(path, tmp_path / "link")
+        make_link(tmp_path / "link", path)
         assert semlock.clean(tmp_path) == []
         assert len(os.listdir(tmp_path)) == 5
 
@@ -342,7 +352,7 @@ class TestClean:
         with subprocess.Popen(
             [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as process:
-            assert process.stdout.readline() == b"idle\n"
+            assert process.stdout.readline().strip() == b"idle"
             assert len(names()) == 2
             assert semlock.clean(os.path.dirname(path)) == []
             assert len(names()) == 1
@@ -354,7 +364,7 @@ class TestClean:
         script = (
             "import semlock,sys,os,signal\nlock=semlock.Lock(sys.argv[1])\n"
             "for _ in range(4):\n lock.acquire(); lock.release()\n"
-            "os.kill(os.getpid(), signal.SIGKILL)"
+            "os.kill(os.getpid(), getattr(signal, 'SIGKILL', signal.SIGTERM))"
         )
         subprocess.run([sys.executable, "-c", script, path], check=False)
         assert len(names()) == 1
@@ -367,11 +377,13 @@ class TestClean:
         assert names() != orphan
 
     def test_of_a_missing_directory_is_an_error(self, tmp_path):
-        with pytest.raises(OSError, match="No such file"):
+        with pytest.raises(FileNotFoundError):
             semlock.clean(tmp_path / "no" / "such")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become somebody else"
+)
 class TestSomebodyElsesLock:
     """What belongs to another user is told by name and never taken for contention."""
 
@@ -439,6 +451,7 @@ class TestSomebodyElsesLock:
 class TestCleaningQueues:
     SCRIPT = "import semlock,sys\nsemlock.Lock(sys.argv[1], tag='t').acquire()"
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="a ticket goes with its owner there")
     def test_the_place_of_a_killed_waiter_goes_with_a_reason(self, path, names):
         with semlock.Lock(path):
             with subprocess.Popen(

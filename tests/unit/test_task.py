@@ -21,7 +21,7 @@ from semlock._task_network import NETWORK_RETRY, Pauses
 from semlock._task_owner import refresh_interval
 from semlock.retry import Every, Growing
 from semlock.task import LockOwner, TaskLock
-from support import Child, in_a_fork
+from support import Child, content_of, in_a_fork, make_link
 
 T0 = 1761229800.0  # 2025-10-23T14:30:00.000Z
 
@@ -169,10 +169,10 @@ def test_a_killed_holder_leaves_nothing_that_blocks(path, names):
 def test_a_refresh_begins_the_time_anew_in_the_same_bytes(path):
     now = [T0]
     with quiet(path, ttl=60, clock=lambda: now[0]) as lock:
-        before = Path(path).read_bytes()
+        before = content_of(path)
         now[0] += 45.5
         lock.refresh()
-        after = Path(path).read_bytes()
+        after = content_of(path)
         assert after == before.replace(b"14:30:00.000Z", b"14:30:45.500Z")
         assert lock.info.timestamp == T0 + 45.5
         assert task.status(path, clock=lambda: T0 + 100).state == "held"
@@ -252,7 +252,7 @@ def test_somebody_who_sits_on_the_guard_does_not_end_the_heartbeat(path, monkeyp
         before = lock.info
         with monkeypatch.context() as patch:
             patch.setattr(_native, "refresh_lock", lambda *_: _native.GUARDED)
-            with pytest.raises(semlock.LockTimeoutError, match="flock"):
+            with pytest.raises(semlock.LockTimeoutError, match="keeps its file locked"):
                 lock.refresh()
         assert lock.info == before
         assert _heartbeat._due[id(lock)][1] < 3600 / 4
@@ -263,10 +263,10 @@ def test_a_refresh_verifies_the_instance_and_not_the_owners_name(path):
     lock.acquire()
     semlock.remove(path, force=True)
     with quiet(path, "same") as other:
-        content = Path(path).read_bytes()
+        content = content_of(path)
         with pytest.raises(semlock.LockLostError):
             lock.refresh()
-        assert Path(path).read_bytes() == content
+        assert content_of(path) == content
         other.check()
         with pytest.raises(semlock.LockLostError):
             lock.release()
@@ -398,7 +398,7 @@ def test_no_secret_is_in_the_log(path):
         json.dumps({"owner": f"token-{token}", "since": int(T0 * 1000), "ttl": 60})
     )
     with TaskLock(path, LockOwner.from_string("user-ann@session-s3cret")):
-        assert token not in Path(path).read_text()
+        assert token not in content_of(path).decode()
     with TaskLock(path, task.owner_for(token=token)):
         pass
     text = Path(path).with_name(NAME).read_text()
@@ -409,7 +409,8 @@ def test_no_secret_is_in_the_log(path):
 
 
 def test_no_owner_and_no_path_can_forge_a_line(tmp_path):
-    path = str(tmp_path / "a\n{}\u2028.lock")
+    # A file's name can have no line break on Windows, and no other odd ASCII.
+    path = str(tmp_path / ("a{}\u2028.lock" if sys.platform == "win32" else "a\n{}\u2028.lock"))
     with TaskLock(path, 'x\n{"operation": "release"}\u2028'):
         pass
     lines = (tmp_path / NAME).read_bytes().split(b"\n")
@@ -424,6 +425,7 @@ def test_the_log_can_be_switched_off(path, names):
     assert names() == []
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no permission bits there")
 def test_the_log_is_as_private_as_the_lock(path):
     with TaskLock(path, "me"):
         assert os.stat(Path(path).with_name(NAME)).st_mode & 0o777 == 0o600
@@ -432,6 +434,9 @@ def test_the_log_is_as_private_as_the_lock(path):
         assert os.stat(Path(path).with_name(NAME)).st_mode & 0o777 == 0o640
 
 
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="O_APPEND is not atomic there, so it is not used"
+)
 def test_each_line_is_one_call_to_the_end_of_the_file(path, monkeypatch):
     calls = []
     real_open, real_write = os.open, os.write
@@ -449,7 +454,7 @@ def test_each_line_is_one_call_to_the_end_of_the_file(path, monkeypatch):
 
 BROKEN_LOGS = {
     "a directory": os.mkdir,
-    "a link": lambda file: file.symlink_to(file.with_name("elsewhere")),
+    "a link": lambda file: make_link(file, file.with_name("elsewhere")),
     "a pipe without a reader": lambda file: os.mkfifo(file),
 }
 
@@ -458,6 +463,8 @@ BROKEN_LOGS = {
 def test_a_log_that_can_not_be_written_breaks_no_lock_and_is_warned_of_once(
     name, path, caplog, tmp_path
 ):
+    if name.startswith("a pipe") and not hasattr(os, "mkfifo"):
+        pytest.skip("no file is a pipe there")
     BROKEN_LOGS[name](Path(path).with_name(NAME))
     with caplog.at_level(logging.WARNING, "semlock"):
         for _ in range(3):
@@ -569,8 +576,8 @@ def test_a_wait_on_a_network_is_ten_tries(path, monkeypatch):
         waiter = quiet(path, network=True)
         with pytest.raises(semlock.LockTimeoutError, match="is locked by me"):
             in_thread(waiter.acquire)
-    # The holder's own is the first; one more comes where news can be asked for, as here.
-    assert len(tries) == 12
+    # The holder's own is one of them, and so may be one before the first pause.
+    assert len(tries) - NETWORK_RETRY.retries in (2, 3)
 
 
 def test_what_is_said_about_the_network_wins(path):

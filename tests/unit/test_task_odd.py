@@ -15,7 +15,7 @@ import pytest
 import semlock
 from semlock import task
 from semlock.task import TaskLock
-from support import in_a_fork
+from support import in_a_fork, make_link
 
 NOW = int(time.time())
 
@@ -162,11 +162,12 @@ def test_what_is_no_file_is_told_and_left_alone(path, tmp_path):
     (tmp_path / "target").write_bytes(ROWS["old, over"][0])
     kinds = {
         "directory": os.mkdir,
-        "pipe": os.mkfifo,
-        "link": lambda place: os.symlink(tmp_path / "target", place),
-        "dangling link": lambda place: os.symlink(tmp_path / "nothing", place),
-        "link to itself": lambda place: os.symlink(place, place),
+        "link": lambda place: make_link(place, tmp_path / "target"),
+        "dangling link": lambda place: make_link(place, tmp_path / "nothing"),
+        "link to itself": lambda place: make_link(place, place),
     }
+    if hasattr(os, "mkfifo"):
+        kinds["pipe"] = os.mkfifo
     for kind, make in kinds.items():
         place = f"{path}.{kind}"
         make(place)

@@ -251,6 +251,8 @@ def test_a_wait_for_more_than_one_lock_is_told_from_its_beginning_to_its_end(
 
 
 def test_what_no_line_can_hold_is_written_escaped(tmp_path, events):
+    if sys.platform == "win32":
+        pytest.skip("no name can be such bytes there")
     path = os.fsdecode(os.path.join(os.fsencode(tmp_path), b'q" \xff\n\xc3\xa9'))
     with semlock.Lock(path, tag='a "tag" – \\ \U0001f512'):
         pass
