@@ -18,14 +18,14 @@ has_no_guard(int outcome)
     return outcome < 0; /* ENOLCK, EOPNOTSUPP and the like: not something that waiting mends */
 }
 
-/* Open what is at the path, if it is this file. */
+/* Open what is at the path to read it, or to write too, if it is this file. */
 static int
-open_exact(const char *path, const semlock_file *file, int *fd)
+open_exact(const char *path, const semlock_file *file, int access_mode, int *fd)
 {
     struct stat seen;
     int error;
 
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    *fd = open(path, access_mode | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (*fd < 0) {
         return errno == ENOENT || errno == ENOTDIR || semlock_is_link(errno) ? SEMLOCK_LOST
                                                                              : -errno;
@@ -67,7 +67,7 @@ own_descriptor(semlock_lock *lock, int *fd, int *opened)
     if (!*opened) {
         return SEMLOCK_OK;
     }
-    outcome = open_exact(lock->path, &lock->file, fd);
+    outcome = open_exact(lock->path, &lock->file, O_RDONLY, fd);
     if (outcome == SEMLOCK_OK) {
         int carries = carries_token(*fd, lock);
 
@@ -345,6 +345,22 @@ compare(int fd, const semlock_view *judged, const char *bytes, int32_t flags)
     return outcome;
 }
 
+/* Take the guard on what is open for reading.  NFS makes a lock of bytes of it, which needs a
+ * descriptor that can write; whoever may not write has no guard there. */
+static int
+guard_judged(const char *path, const semlock_file *file, int *fd)
+{
+    int guard = semlock_guard(*fd);
+    int writable;
+
+    if (guard == -EBADF && open_exact(path, file, O_RDWR, &writable) == SEMLOCK_OK) {
+        close(*fd);
+        *fd = writable;
+        guard = semlock_guard(writable);
+    }
+    return guard;
+}
+
 static int
 remove_judged(const char *path, semlock_pool *pool, const semlock_view *judged,
               const char *bytes, int32_t flags)
@@ -359,11 +375,12 @@ remove_judged(const char *path, semlock_pool *pool, const semlock_view *judged,
     semlock_file_reset(&file);
     file.dev = judged->dev;
     file.ino = judged->ino;
-    outcome = open_exact(path, &file, &fd);
+    file.local = judged->local;
+    outcome = open_exact(path, &file, O_RDONLY, &fd);
     if (outcome != SEMLOCK_OK) {
         return outcome;
     }
-    guard = semlock_guard(fd);
+    guard = guard_judged(path, &file, &fd);
     if (guard == SEMLOCK_GUARDED) {
         close(fd);
         return guard;

@@ -121,11 +121,13 @@ semlock_guard(int fd)
         if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
             return 0;
         }
-        if (errno != EWOULDBLOCK && errno != EINTR) {
+        /* EACCES is SMB's word for a lock that somebody has, and elsewhere for no lock at all.
+         */
+        if (errno != EWOULDBLOCK && errno != EACCES && errno != EINTR) {
             return -errno;
         }
         if (tries == SEMLOCK_GUARD_TRIES) {
-            return SEMLOCK_GUARDED;
+            return errno == EACCES ? -EACCES : SEMLOCK_GUARDED;
         }
         sched_yield();
     }
@@ -137,9 +139,8 @@ semlock_unguard(int fd)
     flock(fd, LOCK_UN);
 }
 
-/* Does the path name this very file?  1, 0, or an error that leaves it open. */
-int
-semlock_still_at(const char *path, const semlock_file *file)
+static int
+seems_at(const char *path, const semlock_file *file)
 {
     struct stat seen;
 
@@ -147,6 +148,36 @@ semlock_still_at(const char *path, const semlock_file *file)
         return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
     }
     return seen.st_ino == (ino_t)file->ino && seen.st_dev == (dev_t)file->dev;
+}
+
+/* Does the path name this very file?  1, 0, or an error that leaves it open.
+ *
+ * The client of a network filesystem answers lstat() out of its memory, for up to a minute, so
+ * that a lock which another machine removed, or put there since, looks like this one; but
+ * unlink() goes by the name, as the server knows it.  Opening makes the client ask: the
+ * directory for the names in it, the file for what it is. */
+int
+semlock_still_at(const char *path, const semlock_file *file)
+{
+    char directory[SEMLOCK_PATH_ROOM];
+    const char *last = strrchr(path, '/');
+    int still = seems_at(path, file);
+    int fd;
+
+    if (still != 1 || file->local || last == NULL ||
+        semlock_join(directory, path, (int32_t)(last - path), "") != 0 ||
+        semlock_system_hears(directory)) {
+        return still;
+    }
+    fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        close(fd);
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return seems_at(path, file);
 }
 
 int

@@ -31,7 +31,8 @@
  *
  *   GUARD    flock(LOCK_EX) on the instance's inode.  Held for microseconds
  *            around every change to P that is not a creation: release,
- *            refresh, reclaim.  A descriptor that is open for reading will do.
+ *            refresh, reclaim.  A descriptor that is open for reading will do,
+ *            except on NFS, where it must be open for writing.
  *   WITNESS  an open-file-description write lock on one byte far behind the
  *            end of the file.  The holder takes it before P is visible and
  *            keeps it, so the kernel drops it at the moment the holder dies,

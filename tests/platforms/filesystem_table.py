@@ -26,10 +26,11 @@ COLUMNS = {
 SIGNS = {"ok": "yes", "limited": "no", "no": "**broken**"}
 
 
-def measure(kind: str) -> list[dict[str, str]]:
-    """Mount a fresh filesystem, and give what the doctor finds there."""
-    doctor = [sys.executable, "-m", "semlock", "doctor", "--json", "."]
-    done = subprocess.run(mounts.command(kind, *doctor), stdout=subprocess.PIPE, check=True)
+def measure(kind: str, mounted: str | None = None) -> list[dict[str, str]]:
+    """Give what the doctor finds where this is mounted, or on a fresh one of its kind."""
+    doctor = [sys.executable, "-m", "semlock", "doctor", "--json", mounted or "."]
+    words = mounts.command(kind, *doctor) if mounted is None else doctor
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -48,6 +49,8 @@ def table() -> str:
     lines = [f"| | {' | '.join(COLUMNS.values())} |", "|---" * (len(COLUMNS) + 1) + "|"]
     for kind in mounts.TOOLS:
         reason = mounts.absence(kind)
+        if reason is None and not mounts.is_known(kind):
+            reason = "this kernel doesn't know it"
         if reason is not None:
             raise SystemExit(f"{kind}: {reason}")
         lines.append(row(kind, measure(kind)))

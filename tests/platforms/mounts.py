@@ -13,6 +13,16 @@ import subprocess
 import sys
 import tempfile
 
+# What somebody else has mounted, and a command that runs another one on a second client of the
+# same servers, where the same directories are mounted.
+MOUNTED = dict(
+    pair.split("=", 1) for pair in os.environ.get("SEMLOCK_MOUNTED", "").split(",") if pair
+)
+OTHER_CLIENT = os.environ.get("SEMLOCK_OTHER_CLIENT", "").split()
+
+# How much longer than elsewhere everything may take: an emulated machine is ten times slower.
+PATIENCE = float(os.environ.get("SEMLOCK_PATIENCE", "1"))
+
 # What must be installed for each kind, besides what mounts it.
 TOOLS = {
     "ext4": ["mkfs.ext4"],
@@ -23,13 +33,14 @@ TOOLS = {
     "bindfs": ["bindfs"],
     "ntfs-3g": ["mkntfs", "ntfs-3g"],
     "exfat-fuse": ["mkfs.exfat", "mount.exfat-fuse"],
+    "vfat": ["mkfs.vfat"],
 }
 
 # The others are served by a program, through FUSE.
-IN_THE_KERNEL = {"ext4", "xfs", "btrfs", "tmpfs", "overlay"}
+IN_THE_KERNEL = {"ext4", "xfs", "btrfs", "tmpfs", "overlay", "vfat"}
 
 # The least that each mkfs accepts, or a little more.
-SIZES = {"ext4": 64, "xfs": 320, "btrfs": 128, "ntfs-3g": 64, "exfat-fuse": 64}
+SIZES = {"ext4": 64, "xfs": 320, "btrfs": 128, "ntfs-3g": 64, "exfat-fuse": 64, "vfat": 64}
 
 
 def absence(kind: str) -> str | None:
@@ -112,7 +123,8 @@ class Mount:
             options = "fmask=0133,dmask=0022"
             self.serve("mount.exfat-fuse", "-d", "-o", options, self.device, self.place)
         else:
-            _run(f"mkfs.{kind}", *(["-q"] if kind != "btrfs" else ["-q", "-M"]), image)
+            quietly = {"btrfs": ["-q", "-M"], "vfat": []}.get(kind, ["-q"])
+            _run(f"mkfs.{kind}", *quietly, image)
             _run("mount", "-t", kind, "-o", "loop", image, self.place)
 
     def serve(self, *words: str) -> None:
