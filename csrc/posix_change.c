@@ -33,7 +33,7 @@ open_exact(const char *path, const semlock_file *file, int access_mode, int *fd)
     if (fstat(*fd, &seen) != 0) {
         error = errno;
         close(*fd);
-        return -error;
+        return semlock_is_gone(-error) ? SEMLOCK_LOST : -error;
     }
     if (seen.st_ino != (ino_t)file->ino || seen.st_dev != (dev_t)file->dev) {
         close(*fd);
@@ -400,6 +400,9 @@ remove_judged(const char *path, semlock_pool *pool, const semlock_view *judged,
     }
     if (outcome == SEMLOCK_OK && judged->links > 1) {
         remove_orphan_name(path, directory_length, &file);
+    }
+    if (semlock_is_gone(outcome)) {
+        outcome = SEMLOCK_LOST;
     }
     /* Closing is not enough: a program that is being started may have a copy for a moment. */
     semlock_unguard(fd);

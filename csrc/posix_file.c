@@ -55,6 +55,13 @@ semlock_is_link(int error)
 #endif
 }
 
+/* What a server may answer about a file that is open here and that others removed. */
+int
+semlock_is_gone(int outcome)
+{
+    return outcome == -ENOENT || outcome == -ESTALE;
+}
+
 /* `directory`/`name` with a final NUL into `room`, or -ENAMETOOLONG. */
 int
 semlock_join(char *room, const char *directory, int32_t length, const char *name)
@@ -176,6 +183,11 @@ semlock_still_at(const char *path, const semlock_file *file)
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd >= 0) {
         close(fd);
+    }
+    else if (errno == ENOENT) {
+        /* The server's word; lstat() would still answer as before.  On SMB this is also said
+         * of a file that was removed and that somebody has open. */
+        return 0;
     }
     return seems_at(path, file);
 }

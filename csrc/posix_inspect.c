@@ -122,7 +122,7 @@ inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity)
         view->witness = semlock_system_witness(fd);
     }
     close(fd);
-    return outcome;
+    return semlock_is_gone(outcome) ? SEMLOCK_CHANGED : outcome;
 }
 
 /* SEMLOCK_OK with view and bytes; SEMLOCK_FREE if nothing is there; SEMLOCK_CHANGED if it

@@ -290,6 +290,7 @@ int semlock_private_path(char *room, const char *directory, int32_t length,
 int semlock_temporary_path(char *room, const char *directory, int32_t length,
                            semlock_pool *pool);
 int semlock_is_link(int error);
+int semlock_is_gone(int outcome);
 int semlock_describe(int fd, semlock_view *view);
 int semlock_guard(int fd);
 void semlock_unguard(int fd);

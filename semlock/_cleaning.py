@@ -11,7 +11,7 @@ from semlock._identity import UNKNOWN
 from semlock._policy import GRACE
 from semlock._queues import PREFIX, is_queue, queue_of, tickets
 from semlock._records import decode_text
-from semlock._status import look_at, remove_exactly
+from semlock._status import look_at, remove_exactly, was_removed
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def clean_matching(
     """Remove the files of a directory that are meant by their name and for which there is a why."""
     _native.drain_pool(directory)
     paths = (
-        os.path.join(directory, name) for name in sorted(os.listdir(directory)) if meant(name)
+        os.path.join(directory, name)
+        for name in sorted(os.listdir(directory))
+        if meant(name) and not was_removed(name)
     )
     found: list[Removed] = []
     for path in paths:

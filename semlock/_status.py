@@ -246,6 +246,15 @@ def remove_exactly(
         elif outcome >= 0:
             return False  # lost, changed or alive after all: not what was judged
 
+# How clients of NFS and filesystems in user space name what was removed while somebody has it
+# open.  It is gone as soon as nobody does, and can't be removed before.
+_REMOVED_BUT_OPEN = (".nfs", ".fuse_hidden")
+
+
+def was_removed(name: str) -> bool:
+    """Tell from its name that this is no lock any more, whatever stands in it."""
+    return name.startswith(_REMOVED_BUT_OPEN)
+
 
 def remove(
     path: StrPath,

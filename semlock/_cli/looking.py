@@ -14,6 +14,7 @@ from semlock._errors import LockPathError
 from semlock._lock import Lock
 from semlock._notice import Notice
 from semlock._queues import PREFIX
+from semlock._status import was_removed
 from semlock._waiting import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -126,7 +127,8 @@ def lock_files(directory: str) -> list[str]:
         names = [
             entry.name
             for entry in entries
-            if not entry.name.startswith(PREFIX) and entry.is_file(follow_symlinks=False)
+            if not (entry.name.startswith(PREFIX) or was_removed(entry.name))
+            and entry.is_file(follow_symlinks=False)
         ]
     return [os.path.join(os.path.abspath(directory), name) for name in sorted(names)]
 

@@ -18,7 +18,7 @@ from semlock._identity import ALIVE
 from semlock._policy import reason_to_remove
 from semlock._queues import is_queue
 from semlock._records import decode_text, printable
-from semlock._status import look_at, remove_exactly
+from semlock._status import look_at, remove_exactly, was_removed
 
 if sys.platform != "win32":
     import fcntl
@@ -66,6 +66,8 @@ def _find(target: str, options: Options) -> Iterator[Leftover]:
     directory, only = (target, None) if os.path.isdir(target) else os.path.split(target)
     eye = Eye(options.dialect)
     for name in sorted(os.listdir(directory)):
+        if was_removed(name):
+            continue
         path = os.path.join(directory, name)
         temporary = _is_temporary(name)
         try:

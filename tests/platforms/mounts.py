@@ -42,6 +42,9 @@ IN_THE_KERNEL = {"ext4", "xfs", "btrfs", "tmpfs", "overlay", "vfat"}
 # The least that each mkfs accepts, or a little more.
 SIZES = {"ext4": 64, "xfs": 320, "btrfs": 128, "ntfs-3g": 64, "exfat-fuse": 64, "vfat": 64}
 
+# Where none are kept, files have those that the mount is given.
+MODES = "fmask=0133,dmask=0022"
+
 
 def absence(kind: str) -> str | None:
     """Say why this kind can't be mounted here; ``None`` if it can, for all that is known."""
@@ -119,13 +122,12 @@ class Mount:
                 check=True,
             )
             self.device = found.stdout.strip()
-            # It keeps no modes; files have those that the mount is given.
-            options = "fmask=0133,dmask=0022"
-            self.serve("mount.exfat-fuse", "-d", "-o", options, self.device, self.place)
+            self.serve("mount.exfat-fuse", "-d", "-o", MODES, self.device, self.place)
         else:
             quietly = {"btrfs": ["-q", "-M"], "vfat": []}.get(kind, ["-q"])
             _run(f"mkfs.{kind}", *quietly, image)
-            _run("mount", "-t", kind, "-o", "loop", image, self.place)
+            options = f"loop,{MODES}" if kind == "vfat" else "loop"
+            _run("mount", "-t", kind, "-o", options, image, self.place)
 
     def serve(self, *words: str) -> None:
         """Start what answers for a filesystem, and wait until it does."""

@@ -25,13 +25,15 @@ TESTS = Path(__file__).resolve().parents[1]
 
 def storm(**changes) -> dict:
     """Let the nursery raise, stop and kill workers here, and give its report."""
-    for name in ("locks", "records"):
-        os.mkdir(name)
+    os.mkdir("locks")
     here = os.getcwd()
+    # The evidence is not entrusted to what is on trial.
+    records = changes.pop("records", f"{here}/records")
+    os.mkdir(records)
     plan = {
         "directory": f"{here}/locks",
-        "records": f"{here}/records",
-        "wrong": f"{here}/records/wrong",
+        "records": records,
+        "wrong": f"{records}/wrong",
         "locks": [f"{here}/locks/{i}.lock" for i in range(changes.pop("locks", 2))],
         "workers": 6,
         "shells": 0,

@@ -236,9 +236,11 @@ class Nursery:
                 self.raise_worker()
         for pid in list(self.alive):
             self.kill(pid)
-        for pid in self.dying:
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # dead, but not reaped
-        self.bury(block=self.random.random() < 0.5)
+        leave_zombies = hasattr(os, "waitid") and self.random.random() < 0.5
+        if leave_zombies:
+            for pid in self.dying:
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # dead, but not reaped
+        self.bury(block=not leave_zombies)
         self.end_shells(shells)
 
     def bury(self, *, block: bool) -> None:

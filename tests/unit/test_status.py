@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import semlock
+from semlock import cli
 from support import make_link, mark_unfinished, wait_until
 
 HOLD = (
@@ -482,3 +483,17 @@ class TestCleaningQueues:
         (strange / "a directory").mkdir()
         assert semlock.clean(directory) == []
         assert names() == [strange.name, "their.queue"]
+
+
+@pytest.mark.parametrize(
+    "name", [".nfs000000000000800b000003f8", ".fuse_hidden0000000300000001"]
+)
+def test_what_was_removed_while_somebody_has_it_open_is_no_lock(dead, name, capsys):
+    """It carries a dead holder's record, and goes by itself; removing it fails as busy."""
+    directory, _ = os.path.split(dead)
+    os.rename(dead, os.path.join(directory, name))
+    assert semlock.clean(directory) == []
+    assert cli.main(["list", "--all", directory]) == 0
+    assert cli.main(["clean", "--yes", directory]) == 0
+    assert capsys.readouterr().out == ""
+    assert os.listdir(directory) == [name]

@@ -1,0 +1,28 @@
+"""What the clients of file servers answer, and kernels of their own files never do.
+
+``.ci/network-guest`` meets the servers themselves; this is each of their answers by itself.
+"""
+
+import errno
+import os
+
+import pytest
+
+from faultlib import fail
+
+# Of a file that is open here, and that somebody else has removed.
+GONE = [errno.ENOENT, errno.ESTALE]
+
+
+@pytest.mark.parametrize("error", GONE, ids=errno.errorcode.get)
+def test_a_dead_lock_that_is_gone_by_any_call_is_looked_at_again(actor, path, error):
+    one = actor()
+    one.do("leave_dead_lock(path)")
+    one.do("semlock.remove(path)")
+    calls = one.calls
+    tried = [number for number, name in enumerate(calls, 1) if name in ("fstat", "pread")]
+    assert len(tried) >= 4
+    for number in tried:
+        one.do("leave_dead_lock(path)")
+        one.do("semlock.remove(path)", fail(error, nth=number))
+        assert not os.path.lexists(path), calls[number - 1]
