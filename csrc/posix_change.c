@@ -33,7 +33,7 @@ open_exact(const char *path, const semlock_file *file, int access_mode, int *fd)
     if (fstat(*fd, &seen) != 0) {
         error = errno;
         close(*fd);
-        return semlock_is_gone(-error) ? SEMLOCK_LOST : -error;
+        return -error;
     }
     if (seen.st_ino != (ino_t)file->ino || seen.st_dev != (dev_t)file->dev) {
         close(*fd);
@@ -378,7 +378,7 @@ remove_judged(const char *path, semlock_pool *pool, const semlock_view *judged,
     file.local = judged->local;
     outcome = open_exact(path, &file, O_RDONLY, &fd);
     if (outcome != SEMLOCK_OK) {
-        return outcome;
+        return semlock_is_gone(outcome) ? SEMLOCK_LOST : outcome;
     }
     guard = guard_judged(path, &file, &fd);
     if (guard == SEMLOCK_GUARDED) {
