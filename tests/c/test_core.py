@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from sources import sources
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "csrc"))
+CORE = [str(ROOT / "csrc" / name) for name in sources()]
 
 WAYS = {
     "plain": [],
@@ -23,15 +24,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def sources():
-    # cffi is not needed for the list, so the file is read and not imported.
-    text = (ROOT / "csrc" / "build_ffi.py").read_text()
-    names = {}
-    exec(text[text.index("SHARED =") : text.index("def sources")], names)
-    own = ["linux_system.c", "linux_events.c"]
-    return [str(ROOT / "csrc" / n) for n in [*names["SHARED"], *names["POSIX"], *own]]
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_the_core_is_well(way, tmp_path):
     compiler = shutil.which("cc")
@@ -42,7 +34,7 @@ def test_the_core_is_well(way, tmp_path):
     program = tmp_path / "core"
     build = [
         compiler, "-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-D_FILE_OFFSET_BITS=64",
-        *WAYS[way], "-I", str(ROOT / "csrc"), str(ROOT / "tests" / "c" / "core.c"), *sources(),
+        *WAYS[way], "-I", str(ROOT / "csrc"), str(ROOT / "tests" / "c" / "core.c"), *CORE,
         "-o", str(program), "-pthread",
     ]  # fmt: skip
     subprocess.run(build, check=True)
