@@ -324,13 +324,7 @@ semlock_pool_forget(semlock_pool *pool)
         }
         memset(slot, 0, sizeof *slot);
     }
-    for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
-        if (pool->idle_events[i] > 0) {
-            semlock_events_forget(pool->idle_events[i] - 1);
-            semlock_mark_over(pool->idle_marks[i] - 1);
-        }
-        pool->idle_events[i] = pool->idle_marks[i] = 0;
-    }
+    semlock_events_forget_kept(pool);
     memset(pool->holding, 0, sizeof pool->holding);
     memset(pool->seen, 0, sizeof pool->seen);
     pool->busy = 0;

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,8 +12,7 @@
 
 #define FIRST_RECHECK 50000    /* nanoseconds */
 #define LAST_RECHECK 30000000  /* longer than a kernel needs to end what it has told of */
-#define NEXT_CHECK 100000000   /* how often the second of a queue sees to the first */
-#define LATER_CHECK 1000000000 /* and how often the others do */
+#define LATER_CHECK 1000000000 /* how often those behind the second of a queue see to it */
 #define ALONE 100000000        /* so long a wait is worth no place in a queue */
 #define MARKS 64
 #define WATCH_TRIES 8
@@ -25,117 +23,6 @@
 #else
 #define CTIME(s) ((s)->st_ctim)
 #endif
-
-/* Is this descriptor one of the last that the process may have?  Waiting gets along without
- * any, and the program may not. */
-int
-semlock_is_scarce(int fd)
-{
-    struct rlimit limit;
-
-    return fd >= SEMLOCK_RESERVED_HANDLES && getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
-           (rlim_t)fd + SEMLOCK_RESERVED_HANDLES >= limit.rlim_cur;
-}
-
-/* Have an event source watch nothing, and tell nothing: that would wake its next user. */
-static void
-make_silent(int64_t events, int64_t mark)
-{
-    int64_t marks[MARKS];
-
-    if (mark >= 0) {
-        semlock_events_unwatch(events, mark);
-    }
-    while (semlock_events_read(events, marks, MARKS) != 0) {
-    }
-}
-
-/* Have this one of the kept event sources for oneself: its handle, or -1. */
-static int64_t
-take_idle(semlock_pool *pool, int i)
-{
-    int64_t kept = semlock_load64(&pool->idle_events[i]);
-    int64_t mark;
-
-    if (kept <= 0 || !semlock_swap_if64(&pool->idle_events[i], kept, -1)) {
-        return -1;
-    }
-    mark = pool->idle_marks[i] - 1;
-    if (mark >= 0) {
-        make_silent(kept - 1, mark);
-        semlock_store64(&pool->idle_marks[i], 0);
-    }
-    return kept - 1;
-}
-
-/* An event source, used before or new; -1 if there is none to be had.  Closing one that has
- * watched something takes the kernel milliseconds, so a few are kept. */
-int64_t
-semlock_events_take(semlock_pool *pool)
-{
-    int64_t events = -1;
-
-    semlock_enter(pool);
-    for (int i = 0; i < SEMLOCK_IDLE_EVENTS && events < 0; i++) {
-        events = take_idle(pool, i);
-        if (events >= 0) {
-            semlock_store64(&pool->idle_events[i], 0);
-        }
-    }
-    if (events < 0) {
-        events = semlock_events_open();
-        if (events >= 0 && semlock_is_scarce((int)events)) {
-            close((int)events);
-            events = -1;
-        }
-    }
-    semlock_leave(pool);
-    return events < 0 ? -1 : events;
-}
-
-/* Give an event source back, with nothing left to tell but of the mark. */
-static void
-give_back(semlock_pool *pool, int64_t events, int64_t mark)
-{
-    semlock_enter(pool);
-    for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
-        if (semlock_swap_if64(&pool->idle_events[i], 0, -1)) {
-            semlock_store64(&pool->idle_marks[i], mark + 1);
-            semlock_store64(&pool->idle_events[i], events + 1);
-            semlock_leave(pool);
-            return;
-        }
-    }
-    if (mark >= 0) {
-        semlock_events_unwatch(events, mark);
-    }
-    close((int)events);
-    semlock_leave(pool);
-}
-
-void
-semlock_events_give(semlock_pool *pool, int64_t events)
-{
-    if (events >= 0) {
-        give_back(pool, events, -1);
-    }
-}
-
-/* See to it that what is kept watches nothing.  That is put off from the moment in which a
- * waiter gets its lock to the one in which it lets go, when nobody waits for it. */
-void
-semlock_events_tidy(semlock_pool *pool)
-{
-    for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
-        if (semlock_load64(&pool->idle_marks[i]) != 0) {
-            int64_t events = take_idle(pool, i);
-
-            if (events >= 0) {
-                semlock_store64(&pool->idle_events[i], events + 1);
-            }
-        }
-    }
-}
 
 /* Watch a file no longer.  An event source may have something to say even to that. */
 void
@@ -568,7 +455,8 @@ wait_with(semlock_waiting *waiting, semlock_pool *pool, int64_t until, const sig
             limit = waiting->place->alone_until;
         }
         if (waiting->place != NULL && waiting->place->before != 0) {
-            int64_t check = now + (waiting->place->ahead == 1 ? NEXT_CHECK : LATER_CHECK);
+            int64_t check =
+                now + (waiting->place->ahead == 1 ? SEMLOCK_NEXT_CHECK_NS : LATER_CHECK);
 
             limit = check < limit ? check : limit;
         }
@@ -720,9 +608,9 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
     waiting->events = -1;
     if (events >= 0) {
         if (mark < 0 && waiting->unread) {
-            make_silent(events, -1);
+            semlock_events_silence(events, -1);
         }
-        give_back(pool, events, mark);
+        semlock_events_keep(pool, events, mark);
     }
 }
 

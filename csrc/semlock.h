@@ -269,8 +269,13 @@ void semlock_process_close(int64_t events, int64_t process);
 void semlock_process_forget(int64_t process);
 int semlock_system_exists(const char *path);
 int semlock_system_hears(const char *directory);
+
+/* posix_events.c: the event sources that are kept between two waits. */
 int semlock_is_scarce(int fd);
+void semlock_events_silence(int64_t events, int64_t mark);
+void semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark);
 void semlock_events_tidy(semlock_pool *pool);
+void semlock_events_forget_kept(semlock_pool *pool);
 
 /* The system seam of the POSIX sources: linux_system.c, darwin_system.c, bsd_system.c. */
 int semlock_system_unnamed(const char *directory, int32_t mode);

@@ -58,6 +58,7 @@
 #define SEMLOCK_BURST_NS 1000000 /* how long a process may take a lock again and again */
 #define SEMLOCK_CONTENDED_NS 100000000 /* and how long it then thinks that others want it */
 #define SEMLOCK_AGAIN_NS 50000 /* who asks so soon after its release asks again and again */
+#define SEMLOCK_NEXT_CHECK_NS 100000000 /* how often a queue's second sees to its first */
 
 /* A file that this process made: the inode that becomes an instance. */
 typedef struct {

@@ -13,6 +13,7 @@ POSIX = [
     "posix_rewrite.c",
     "posix_inspect.c",
     "posix_wait.c",
+    "posix_events.c",
     "posix_queue.c",
 ]
 KQUEUE = ["kqueue_events.c", "readdir_names.c"]
