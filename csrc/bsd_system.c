@@ -207,10 +207,24 @@ mix(uint64_t hash, const void *bytes, size_t length)
     return hash;
 }
 
+/* Is this directory the machine's own root?  On UFS a root is number 2.  On ZFS it has no
+ * fixed number, and all that is known is whether the filesystem is the one that holds it. */
+static int
+may_be_the_machines(const struct stat *root)
+{
+    struct statfs about;
+
+    return statfs("/", &about) != 0 ||
+           ((about.f_flags & MNT_ROOTFS) != 0 &&
+            (strcmp(about.f_fstypename, "ufs") != 0 || root->st_ino == 2));
+}
+
 /* A jail sees no process outside, so its numbers mean nothing to those who are not in it.
- * It can't learn its own number; what it has for itself stands in for that. */
+ * It can't learn its own number; what it has for itself stands in for that.  A service jail
+ * has nothing for itself: it shares root and name with the machine and with others of its
+ * kind.  There each process is alone with its number, and nobody judges another by it. */
 static uint64_t
-process_space(void)
+process_space(const semlock_process *process)
 {
     static const char *const names[] = {"kern.hostuuid", "kern.hostname"};
     uint64_t hash = 14695981039346656037u;
@@ -227,26 +241,45 @@ process_space(void)
             hash = mix(hash, text, size);
         }
     }
+    memset(&root, 0, sizeof root);
     if (stat("/", &root) == 0) {
         hash = mix(hash, &root.st_dev, sizeof root.st_dev);
         hash = mix(hash, &root.st_ino, sizeof root.st_ino);
     }
+    if (may_be_the_machines(&root)) {
+        hash = mix(hash, &process->pid, sizeof process->pid);
+        hash = mix(hash, &process->start, sizeof process->start);
+    }
     return hash | 1;
 }
 
-/* An administrator can hide processes of other users; they then answer like none at all. */
+/* An administrator can hide processes of other users, and policies can hide those with other
+ * labels even from root; they then answer like none at all. */
 static int
 others_are_hidden(void)
 {
+    static const char *const labels[] = {
+        "security.mac.partition.enabled", "security.mac.biba.enabled",
+        "security.mac.mls.enabled", "security.mac.lomac.enabled"};
+
+    for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
+        if (setting(labels[i]) == 1) {
+            return 1;
+        }
+    }
+    if (setting("security.mac.seeotheruids.enabled") == 1 &&
+        (geteuid() != 0 || setting("security.mac.seeotheruids.suser_privileged") == 0)) {
+        return 1;
+    }
     return geteuid() != 0 && (setting("security.bsd.see_other_uids") == 0 ||
                               setting("security.bsd.see_other_gids") == 0 ||
-                              setting("security.bsd.see_jail_proc") == 0 ||
-                              setting("security.mac.seeotheruids.enabled") == 1);
+                              setting("security.bsd.see_jail_proc") == 0);
 }
 #else
 static uint64_t
-process_space(void)
+process_space(const semlock_process *process)
 {
+    (void)process;
     return 0;
 }
 
@@ -257,13 +290,34 @@ others_are_hidden(void)
 }
 #endif
 
+/* The kinds whose files no other machine reaches but through this one, by the names that one
+ * system or another has for them.  The flag alone doesn't say so: FreeBSD sets it for a folder
+ * that a virtual machine shares with its host (p9fs), OpenBSD for every FUSE mount, and then
+ * two machines would each take the other's living holder for one of their own before a
+ * restart.  A kind that is not listed is treated as remote; so is FreeBSD's nullfs, which has
+ * the flag of whatever is below it. */
+static int
+is_local_kind(const char *kind, int flagged)
+{
+    static const char *const kinds[] = {"ffs",    "ufs", "zfs",     "tmpfs", "mfs",
+                                        "ext2fs", "lfs", "msdosfs", "msdos"};
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(kind, kinds[i]) == 0) {
+            return flagged;
+        }
+    }
+    return 0;
+}
+
 #if defined(__NetBSD__)
 int
 semlock_system_local(int fd)
 {
     struct statvfs about;
 
-    return fstatvfs(fd, &about) == 0 && (about.f_flag & ST_LOCAL) != 0;
+    return fstatvfs(fd, &about) == 0 &&
+           is_local_kind(about.f_fstypename, (about.f_flag & ST_LOCAL) != 0);
 }
 
 /* Does this machine hear of every change in this directory?  Not where others make them. */
@@ -272,7 +326,17 @@ semlock_system_hears(const char *directory)
 {
     struct statvfs about;
 
-    return statvfs(directory, &about) == 0 && (about.f_flag & ST_LOCAL) != 0;
+    return statvfs(directory, &about) == 0 &&
+           is_local_kind(about.f_fstypename, (about.f_flag & ST_LOCAL) != 0);
+}
+
+/* Does the filesystem not know the call, or the device below it?  The fast filesystem keeps
+ * that to itself; the others hand on whatever word the device's driver has for it. */
+static int
+refused(int error)
+{
+    return error == EINVAL || error == EOPNOTSUPP || error == ENOTSUP || error == ENOSYS ||
+           error == ENOTTY || error == ENODEV || error == ENXIO;
 }
 
 /* Everything, and out of the drive's own cache where the filesystem can ask for that. */
@@ -282,7 +346,7 @@ sync_all(int fd)
     if (fsync_range(fd, FFILESYNC | FDISKSYNC, 0, 0) == 0) {
         return 0;
     }
-    if (errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS) {
+    if (!refused(errno)) {
         return -errno;
     }
     return fsync(fd) == 0 ? 0 : -errno;
@@ -293,7 +357,8 @@ semlock_system_local(int fd)
 {
     struct statfs about;
 
-    return fstatfs(fd, &about) == 0 && (about.f_flags & MNT_LOCAL) != 0;
+    return fstatfs(fd, &about) == 0 &&
+           is_local_kind(about.f_fstypename, (about.f_flags & MNT_LOCAL) != 0);
 }
 
 int
@@ -301,7 +366,8 @@ semlock_system_hears(const char *directory)
 {
     struct statfs about;
 
-    return statfs(directory, &about) == 0 && (about.f_flags & MNT_LOCAL) != 0;
+    return statfs(directory, &about) == 0 &&
+           is_local_kind(about.f_fstypename, (about.f_flags & MNT_LOCAL) != 0);
 }
 
 static int
@@ -382,7 +448,7 @@ semlock_identify(semlock_process *process)
     if (semlock_start_time(process->pid, &process->start) != 0) {
         process->start = 0;
     }
-    process->pidns = process_space();
+    process->pidns = process_space(process);
     name_boot(process->boot, sizeof process->boot);
     return 0;
 }
@@ -394,12 +460,14 @@ int
 semlock_probe(int64_t pid, int64_t start)
 {
     fate found;
+    int error;
 
     if (pid < 1 || pid > 0x7fffffff) {
         return -EINVAL;
     }
-    if (kill((pid_t)pid, 0) != 0 && errno != EPERM) {
-        return errno == ESRCH && !others_are_hidden() ? SEMLOCK_GONE : -errno;
+    error = kill((pid_t)pid, 0) == 0 ? 0 : errno;
+    if (error != 0 && error != EPERM) {
+        return error == ESRCH && !others_are_hidden() ? SEMLOCK_GONE : -error;
     }
     if (look_up(pid, &found) != 0) {
         return SEMLOCK_EXISTS;

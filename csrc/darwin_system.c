@@ -44,12 +44,29 @@ semlock_system_link_kept(const semlock_lock *lock, semlock_pool *pool)
     return semlock_link_by_private_name(lock);
 }
 
+/* The kinds whose files no other machine reaches but through this one.  The flag alone doesn't
+ * say so: whoever mounts by FUSE may set it, for files that are wherever they are, and then
+ * two machines would each take the other's living holder for one of their own before a
+ * restart.  A kind that is not listed is treated as remote. */
+static int
+is_local_kind(const struct statfs *about)
+{
+    static const char *const kinds[] = {"apfs", "hfs", "msdos", "exfat", "tmpfs"};
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(about->f_fstypename, kinds[i]) == 0) {
+            return (about->f_flags & MNT_LOCAL) != 0;
+        }
+    }
+    return 0;
+}
+
 int
 semlock_system_local(int fd)
 {
     struct statfs about;
 
-    return fstatfs(fd, &about) == 0 && (about.f_flags & MNT_LOCAL) != 0;
+    return fstatfs(fd, &about) == 0 && is_local_kind(&about);
 }
 
 /* Does this machine hear of every change in this directory?  Not where others make them. */
@@ -58,7 +75,7 @@ semlock_system_hears(const char *directory)
 {
     struct statfs about;
 
-    return statfs(directory, &about) == 0 && (about.f_flags & MNT_LOCAL) != 0;
+    return statfs(directory, &about) == 0 && is_local_kind(&about);
 }
 
 /* flock and fcntl locks are one and the same kind here and exclude each other, so a witness

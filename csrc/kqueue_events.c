@@ -32,6 +32,8 @@
 #endif
 #define NEWS                                                                                  \
     (NOTE_DELETE | NOTE_RENAME | NOTE_LINK | NOTE_ATTRIB | NOTE_REVOKE | NOTE_CLOSE_WRITE)
+#define FIRST_LOOK 50000   /* nanoseconds */
+#define LAST_LOOK 30000000 /* longer than a kernel needs to end what it has told of */
 
 int64_t
 semlock_events_open(void)
@@ -123,6 +125,21 @@ semlock_events_read(int64_t events, int64_t *marks, int32_t room)
     return count;
 }
 
+/* These kernels tell of the end of a process, and let nobody ask for it any more, a moment
+ * before it shows: whoever looks in between sees it running, and will not be told again. */
+static void
+let_end_show(int64_t pid)
+{
+    for (long pause = FIRST_LOOK; pause < LAST_LOOK; pause *= 2) {
+        const struct timespec time = {0, pause};
+
+        if (semlock_probe(pid, 0) != SEMLOCK_EXISTS) {
+            return;
+        }
+        nanosleep(&time, NULL);
+    }
+}
+
 /* Sleep: SEMLOCK_OK with marks when files have something to tell, SEMLOCK_GONE when the
  * process has ended, SEMLOCK_TIME at the given time, or -EINTR, for Python's signal handlers
  * to run.  To ask whether there is something to tell is to be told it. */
@@ -159,6 +176,7 @@ semlock_events_wait(int64_t events, int64_t process, int64_t until, const void *
         return n < 0 ? -error : SEMLOCK_TIME;
     }
     if (event.filter == EVFILT_PROC) {
+        let_end_show((int64_t)event.ident);
         return SEMLOCK_GONE;
     }
     marks[(*count)++] = (int64_t)event.ident;
@@ -170,12 +188,20 @@ int64_t
 semlock_process_open(int64_t events, int64_t pid)
 {
     struct kevent change;
+    int error;
 
     if (events < 0) {
         return -EBADF;
     }
     EV_SET(&change, (uintptr_t)pid, EVFILT_PROC, EV_ADD | EV_ONESHOT, NOTE_EXIT, 0, 0);
-    return kevent((int)events, &change, 1, NULL, 0, NULL) == 0 ? pid : -errno;
+    if (kevent((int)events, &change, 1, NULL, 0, NULL) == 0) {
+        return pid;
+    }
+    error = errno;
+    if (error == ESRCH) {
+        let_end_show(pid);
+    }
+    return -error;
 }
 
 void

@@ -162,10 +162,12 @@ release(semlock_lock *lock, semlock_pool *pool)
         semlock_ticket_leave(lock);
         semlock_burst_released(pool, lock);
         if (lock->waited) {
-            semlock_events_tidy(pool);
             semlock_store32(&lock->expect_held,
                             1); /* others want it too: look before leaping */
         }
+    }
+    if (lock->waited) {
+        semlock_events_tidy(pool);
     }
     semlock_object_freed(lock);
     return outcome;

@@ -29,12 +29,20 @@ semlock_wall_seconds(void)
     return now.tv_sec;
 }
 
+/* On macOS the clock with the usual name is the wall clock less the time of the boot: it
+ * counts microseconds, and has been seen to step back by some. */
+#if defined(__APPLE__)
+#define STEADY_CLOCK CLOCK_MONOTONIC_RAW
+#else
+#define STEADY_CLOCK CLOCK_MONOTONIC
+#endif
+
 int64_t
 semlock_now_ns(void)
 {
     struct timespec now;
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(STEADY_CLOCK, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 

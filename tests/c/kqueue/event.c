@@ -1,26 +1,32 @@
 /* Kqueue on Linux, as its manuals describe it and as far as csrc/kqueue_events.c goes: one
  * event of one filter at a time, told when what it tells of is done.  It is an epoll instance,
- * with an inotify instance or a pidfd for each filter. */
-#define _GNU_SOURCE
+ * with an inotify instance or a pidfd for each filter.
+ *
+ * A removal is told of when the name is gone: post_event_if_success() in XNU's VNOP_REMOVE(),
+ * vop_remove_post() of FreeBSD, ufs_remove() of OpenBSD, which knotes after ufs_dirremove().
+ */
+#define STANDIN_INSIDE
+#include "../bsd/kernel.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <sys/event.h>
 
 #define FILTERS 1024
+#define SPARES 16
 
 typedef struct {
     int queue; /* 0: unused */
     int source;
+    int watch;
+    pid_t owner;
     uintptr_t ident;
     short filter;
     int oneshot;
@@ -30,12 +36,37 @@ typedef struct {
 } filter;
 
 static filter filters[FILTERS];
+static int spare[SPARES]; /* inotify instances: to close one takes milliseconds */
+static int spares;
+static pid_t spares_of;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* What was told is not told again. */
+static void
+clear(const filter *f)
+{
+    char news[1024];
+
+    while (read(f->source, news, sizeof news) > 0) {
+    }
+}
+
+/* A forked child has copies of what the filters are made of here, and none of a real kqueue.
+ */
 static void
 drop(filter *f)
 {
-    close(f->source);
+    if (f->filter == EVFILT_VNODE && f->owner == getpid()) {
+        epoll_ctl(f->queue, EPOLL_CTL_DEL, f->source, NULL);
+        inotify_rm_watch(f->source, f->watch);
+        clear(f);
+    }
+    if (f->filter == EVFILT_VNODE && f->owner == getpid() && spares < SPARES) {
+        spare[spares++] = f->source;
+    }
+    else {
+        close(f->source);
+    }
     f->queue = 0;
 }
 
@@ -80,6 +111,21 @@ find(int queue, const struct kevent *change)
     return NULL;
 }
 
+/* Closing a file, or the queue itself, takes its filters away at once: knote_fdclose() of each
+ * kernel. */
+void
+standin_closed(int fd)
+{
+    pthread_mutex_lock(&lock);
+    for (filter *f = filters; f < filters + FILTERS; f++) {
+        if (f->queue != 0 &&
+            (f->queue == fd || (f->filter == EVFILT_VNODE && (int)f->ident == fd))) {
+            drop(f);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 static int
 add_file(filter *f, unsigned int news)
 {
@@ -89,6 +135,9 @@ add_file(filter *f, unsigned int news)
     struct stat seen;
     ssize_t n;
 
+#if defined(NOTE_CLOSE_WRITE)
+    mask |= news & NOTE_CLOSE_WRITE ? IN_CLOSE_WRITE : 0u;
+#endif
     snprintf(link, sizeof link, "/proc/self/fd/%d", (int)f->ident);
     n = readlink(link, f->path, sizeof f->path - 1);
     if (n < 0 || fstat((int)f->ident, &seen) != 0) {
@@ -97,8 +146,15 @@ add_file(filter *f, unsigned int news)
     f->path[n] = 0;
     f->dev = seen.st_dev;
     f->ino = seen.st_ino;
-    f->source = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (f->source < 0 || inotify_add_watch(f->source, link, mask) < 0) {
+    if (spares_of != getpid()) {
+        spares_of = getpid(); /* those of a parent are left alone */
+        for (spares = 0; spares < SPARES; spares++) {
+            spare[spares] = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+        }
+    }
+    f->source = spares > 0 ? spare[--spares] : inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    f->watch = inotify_add_watch(f->source, link, mask);
+    if (f->source < 0 || f->watch < 0) {
         return -1;
     }
     wait_for_changes(f->path);
@@ -135,8 +191,17 @@ change(int queue, const struct kevent *change)
     }
     f->ident = change->ident;
     f->filter = change->filter;
+    f->owner = getpid();
     f->oneshot = (change->flags & EV_ONESHOT) != 0;
     if (f->filter == EVFILT_PROC) {
+#if !defined(__FreeBSD__)
+        /* proc_find() in XNU's and NetBSD's filt_procattach() and PS_EXITING in OpenBSD's;
+         * only FreeBSD's finds them, and tells at once. */
+        if (standin_ended((int64_t)f->ident)) {
+            errno = ESRCH;
+            return -1;
+        }
+#endif
         f->source = (int)syscall(SYS_pidfd_open, (pid_t)f->ident, 0);
         if (f->source < 0) {
             return -1;
@@ -148,16 +213,6 @@ change(int queue, const struct kevent *change)
     f->queue = queue;
     event.data.u64 = (uint64_t)(f - filters);
     return epoll_ctl(queue, EPOLL_CTL_ADD, f->source, &event);
-}
-
-/* What was told is not told again. */
-static void
-clear(const filter *f)
-{
-    char news[1024];
-
-    while (read(f->source, news, sizeof news) > 0) {
-    }
 }
 
 int

@@ -26,6 +26,9 @@ struct kevent {
 #define NOTE_RENAME 0x0020
 #define NOTE_REVOKE 0x0040
 #define NOTE_EXIT 0x80000000u
+#if defined(__FreeBSD__) || defined(__NetBSD__)
+#define NOTE_CLOSE_WRITE 0x0200
+#endif
 
 #define EV_SET(event, a, b, c, d, e, f)                                                       \
     (*(event) = (struct kevent){.ident = (a),                                                 \
