@@ -63,12 +63,9 @@ from semlock._status import LockStatus, remove, status
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from semlock._async import AsyncLock
-    from semlock._async_many import (
-        AsyncSharedLock,
-        AsyncSlotLock,
-        acquire_all_async,
-        acquire_any_async,
-    )
+    from semlock._async_many import acquire_all_async, acquire_any_async
+    from semlock._async_shared import AsyncSharedLock
+    from semlock._async_slots import AsyncSlotLock
     from semlock._shared import SharedLock
     from semlock._slots import SlotLock
     from semlock._stats import Stats
@@ -128,8 +125,8 @@ if not TYPE_CHECKING:
     # Only those who use these pay for importing them, and asyncio most of all.
     _LATER = {
         "AsyncLock": "semlock._async",
-        "AsyncSharedLock": "semlock._async_many",
-        "AsyncSlotLock": "semlock._async_many",
+        "AsyncSharedLock": "semlock._async_shared",
+        "AsyncSlotLock": "semlock._async_slots",
         "SharedLock": "semlock._shared",
         "SlotLock": "semlock._slots",
         "acquire_all_async": "semlock._async_many",

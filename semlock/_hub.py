@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
     from semlock._notice import Notice
 
-# How often the second of a queue sees to the first, as it does in posix_wait.c.  Those behind
-# do it when they look for themselves anyway.
-_NEXT_CHECK = 100_000_000
-
 _NO_PAUSES: Iterator[float] = iter(())
 
 
@@ -224,7 +220,8 @@ def next_look(wait: _native.Wait, safety: int, until: int | None) -> int:
     recheck_at = wait.recheck_at
     if recheck_at:
         return min(when, recheck_at)
-    return min(when, _native.now_ns() + _NEXT_CHECK) if wait.ahead == 1 else when
+    # Those further behind see to the queue when they look for themselves anyway.
+    return min(when, _native.now_ns() + _native.NEXT_CHECK) if wait.ahead == 1 else when
 
 
 class Turn:
@@ -307,7 +304,9 @@ class LoopWait(_native.Wait):
 class AsyncWaiter(Waiter):
     """One task's wait for one lock, or for any of some, as long as it lasts."""
 
-    __slots__ = ("_hub", "_looked", "_stands", "_turn", "passed_over")
+    __slots__ = ("_hub", "_looked", "_news", "_turn", "passed_over")
+
+    _wait: _native.Wait
 
     def __init__(
         self,
@@ -318,10 +317,12 @@ class AsyncWaiter(Waiter):
         notice: Notice | None = None,
         about: str | None = None,
         turn: Turn | None = None,
+        news: bool = True,
     ) -> None:
         self._hub = hub
         self._turn = turn
-        self._stands = False
+        # Whether to be told also what leaves nothing to be done: that others were faster.
+        self._news = news
         # Whether the lock was free since the last try, or may have been: if a try fails now,
         # then others were faster.
         self.passed_over = False
@@ -331,18 +332,17 @@ class AsyncWaiter(Waiter):
 
     def stand(self, queue: Any, record: _native.Record | None) -> bool:
         """Stand in the queue of a lock from now on; ``False`` if that is of no use here."""
-        assert self._wait is not None
         if self._wait.blind:
             return False
         self._wait.stand(queue, record)
-        self._stands = True
+        self._news = False
         return True
 
     async def pause_async(self) -> bool:
         """Wait until something may have changed; ``False`` if the time is over."""
         wait = self._wait
-        assert wait is not None
         self.passed_over = False
+        self.said = _native.TIME
         while True:
             now = self._clock()
             if self._deadline is not None and now >= self._deadline:
@@ -359,7 +359,8 @@ class AsyncWaiter(Waiter):
             self._free = 0
             await self._hub.rest(_FIRST * (0.5 + chance()))
             wait.due()  # what was told meanwhile, nobody has heard
-        outcome = await self._hub.hear(wait, self._end_at(now), news=not self._stands)
+        outcome = await self._hub.hear(wait, self._end_at(now), news=self._news)
+        self.said = outcome
         self._free = self._free + 1 if outcome == _native.FREE else 0
         if outcome in (_native.FREE, _native.HELD):
             self.passed_over = True
@@ -438,6 +439,25 @@ def hub_here() -> Hub:
         hub = _hubs[id(loop)] = Hub()
         hub.serve(loop)
     return hub
+
+
+def waiter_here(
+    locks: Sequence[Any],
+    timeout: float | None,
+    about: str,
+    *,
+    queue: Any = None,
+    record: _native.Record | None = None,
+    notice: Notice | None = None,
+) -> AsyncWaiter:
+    """Begin this task's wait for any of some locks, for a caller who acts on all that is said.
+
+    ``queue`` is the lock in whose queue it stands, and ``about`` the path that people know.
+    """
+    hub = hub_here()
+    native = None if queue is None else queue._native
+    wait = LoopWait(hub, [lock._native for lock in locks], native, record)
+    return AsyncWaiter(hub, timeout, wait=wait, notice=notice, about=about, news=False)
 
 
 def _forget() -> None:

@@ -51,6 +51,8 @@ class SlotLock:
 
     __slots__ = ("_fair", "_head", "_last", "_locks", "_retry", "path", "slots", "timeout")
 
+    _one_slot: Any = Lock  # which knows the thread that holds it
+
     def __init__(
         self,
         path: StrPath,
@@ -79,8 +81,8 @@ class SlotLock:
         self._fair = fair
         self._retry = retry
         self._last = 0
-        self._locks = [
-            Lock(
+        self._locks: list[Lock] = [
+            self._one_slot(
                 f"{self.path}.{number}",
                 tag=tag,
                 policy=policy,

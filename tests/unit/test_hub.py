@@ -1,0 +1,84 @@
+"""The hub of a loop: a task that is being woken still hears.
+
+Between the moment in which a task is chosen to run and the one in which it runs, the loop may
+hear of more: of another lock that the same task waits for.  The event is told once, so whoever
+doesn't take it in then will sleep on although that lock is free.
+"""
+
+# The loop of a test may stand still.
+# ruff: noqa: ASYNC110
+
+import asyncio
+import sys
+
+import pytest
+
+from semlock import Lock, _hub, _native
+from support import PATIENCE
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no loop hears anything there")
+
+NEVER = 10**12  # nanoseconds
+
+
+async def heard_while_it_is_woken(path, patience):
+    """Free both locks that a task waits for before it runs; the first is lost to others.
+
+    ``True`` if it hears of the second then, which needs no time.
+    """
+    hub = _hub.hub_here()
+    held = [Lock(f"{path}.{name}", durability="none") for name in "ab"]
+    for lock in held:
+        lock.acquire()
+    mine = [Lock(lock.path) for lock in held]
+    wait = _hub.LoopWait(hub, [lock._native for lock in mine])
+
+    async def hear():
+        # It lets those be who live, like any waiter.
+        while (outcome := await hub.hear(wait, None)) == _native.LOOK:
+            wait.judged(wait.which, _native.look(mine[wait.which]._encoded).view)
+        return outcome
+
+    woken = asyncio.create_task(hear())
+    # What it has just begun to watch it looks at once more, for whatever reason it wakes.
+    while not hub._sleepers or wait.recheck_at:
+        await asyncio.sleep(0.001)
+    for lock in held:
+        lock.release()
+        hub._read()
+    # It was chosen when the first was told, and has not run yet.
+    assert not woken.done()
+    assert await woken == _native.FREE
+    assert wait.which == 0
+    held[0].acquire()
+    try:
+        assert await asyncio.wait_for(hear(), patience) == _native.FREE
+        assert wait.which == 1
+    except asyncio.TimeoutError:
+        return False
+    finally:
+        wait.end()
+        held[0].release()
+    return True
+
+
+@pytest.fixture(autouse=True)
+def only_news(monkeypatch):
+    monkeypatch.setattr(_hub, "next_safety", lambda: _native.now_ns() + NEVER)
+    # No file is used again: whoever takes the one lock would tell those who watch the other.
+    monkeypatch.setattr(_native.POOL, "keep", 0)
+
+
+def test_a_task_that_is_being_woken_still_hears(path):
+    assert asyncio.run(heard_while_it_is_woken(path, PATIENCE))
+
+
+def test_what_is_told_meanwhile_is_lost_on_one_that_hears_no_more(path, monkeypatch):
+    wake = _hub._Sleeper._wake
+
+    def wake_deaf(self, outcome):
+        self.end()
+        wake(self, outcome)
+
+    monkeypatch.setattr(_hub._Sleeper, "_wake", wake_deaf)
+    assert not asyncio.run(heard_while_it_is_woken(path, 0.5))
