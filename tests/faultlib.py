@@ -108,6 +108,27 @@ _MECHANISMS = {
         r"\g<0>    if (OUT) return 0;\n",
         1,
     ),
+    # On SMB a guard that somebody else has is EACCES, which is waited for as well.
+    "patience": (
+        "posix_file.c",
+        r"errno != EWOULDBLOCK && errno != EACCES",
+        r"errno != EWOULDBLOCK && (OUT || errno != EACCES)",
+        1,
+    ),
+    # On NFS it takes a descriptor that is open for writing.
+    "writable": (
+        "posix_change.c",
+        r"guard == -EBADF && open_exact",
+        r"!OUT && \g<0>",
+        1,
+    ),
+    # A release sees to it that the event source of the wait before watches nothing any more.
+    "tidy": (
+        "posix_change.c",
+        r"semlock_events_tidy\(pool\);",
+        r"if (!OUT) \g<0>",
+        1,
+    ),
     # Release, refresh and removal look whether the path still names their file.
     "path": (
         "posix_change.c",
@@ -269,6 +290,10 @@ class Shim:
         """Let no watch tell anything from now on."""
         self._library.fault_deafen()
 
+    def lock_by_writers(self) -> None:
+        """Let flock need a descriptor that is open for writing, as on NFS."""
+        self._library.fault_lock_by_writers()
+
     def tell_asleep(self) -> None:
         """Say so before the core sleeps the next time."""
         self._library.fault_tell_asleep()
@@ -362,6 +387,18 @@ def drop_witness(lock) -> None:
 
     whole = struct.pack("hhqqi", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
     fcntl.fcntl(lock._native.file.handle, 37, whole)  # F_OFD_SETLK
+
+
+def watched() -> int:
+    """Count the files that the event sources of this process watch."""
+    count = 0
+    for number in os.listdir("/proc/self/fdinfo"):
+        with (
+            contextlib.suppress(FileNotFoundError),
+            open(f"/proc/self/fdinfo/{number}") as file,
+        ):
+            count += sum(line.startswith("inotify wd:") for line in file)
+    return count
 
 
 def _set_everywhere(name: str, value: float) -> None:
@@ -487,6 +524,8 @@ def act() -> None:
         "end_holder": end_holder,
         "drop_witness": drop_witness,
         "deafen": shim.deafen,
+        "lock_by_writers": shim.lock_by_writers,
+        "watched": watched,
         "removal_under_way": removal_under_way,
         "new_lock": new_lock,
         "keep_a_claim": keep_a_claim,

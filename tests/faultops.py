@@ -1,10 +1,11 @@
 """Every operation of semlock under a fault at every one of its system calls.
 
-Run in a preloaded process: ``python faultops.py OPERATION DIRECTORY``.  It does the operation
-once to learn its calls, then once for each call and each fault, in forked children and in a
-directory of its own each time, and prints how many cases there were and what was wrong with
-them.  An operation judges itself after an error; what a killed one has left is judged by a
-process that was not there.
+Run in a preloaded process, which is told the operations as lines of JSON: a name, an empty
+directory and the names of the errors.  A forked child does the operation once to learn its
+calls, then once for each call and each fault, in forked children and in a directory of its own
+each time, and prints how many cases there were and what was wrong with them.  An operation
+judges itself after an error; what a killed one has left is judged by a process that was not
+there.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ ERRORS = {
 
 # Ends a child that hangs; its default action is to end the process.
 _ALARM = signal.SIGALRM
+
+# So long a wait lasts at most in which one call never works.
+HOPELESS = 0.02
 
 # Within this time a wait must end well.  A waiter looks for itself more seldom than that, so
 # that none ends well only because of it.
@@ -179,7 +183,7 @@ class Case:
         shim.when_asleep(asleep)
         try:
             with self.under_fault():
-                lock.acquire(timeout=0.05 if isinstance(self.fault, Always) else WAIT)
+                lock.acquire(timeout=HOPELESS if isinstance(self.fault, Always) else WAIT)
         finally:
             shim.when_asleep(None)
         if isinstance(self.fault, Always) and isinstance(self.error, semlock.LockTimeoutError):
@@ -279,7 +283,8 @@ def learn_a_dead_record(directory: str) -> None:
     global _dead_record
     path = os.path.join(directory, "template")
     if os.fork() == 0:
-        semlock.Lock(path, durability="none").acquire(timeout=0)
+        lock = semlock.Lock(path, durability="none")
+        lock.acquire(timeout=0)
         os._exit(0)
     os.wait()
     with open(path, "rb") as file:
@@ -968,7 +973,7 @@ def explain(error: BaseException) -> str:
     return f"{error!r} at {file}:{place.tb_lineno}"
 
 
-def in_a_child(items, work) -> list[tuple[str, object]]:
+def in_a_child(items, work, *, patience: float = PATIENCE) -> list[tuple[str, object]]:
     """Do something with each item in one forked child, up to the first that goes wrong.
 
     For each item that was begun: ``("fine", value)``, ``("wrong", problem)``, or what became
@@ -982,7 +987,7 @@ def in_a_child(items, work) -> list[tuple[str, object]]:
             warnings.simplefilter("error")
             this_process()
             for item in items:
-                signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+                signal.setitimer(signal.ITIMER_REAL, patience)
                 try:
                     said = ("fine", work(item))
                 except BaseException as error:
@@ -1004,11 +1009,13 @@ def in_a_child(items, work) -> list[tuple[str, object]]:
 class Sweep:
     """One operation with every fault at every call."""
 
-    def __init__(self, name: str, base: str) -> None:
+    def __init__(self, name: str, base: str, errors: list[str]) -> None:
         self.name = name
         self.operation = OPERATIONS[name]
         self.base = base
+        self.errors = {name: ERRORS[name] for name in errors}
         self.cases = 0
+        self._keeps_events = False
         self.problems: dict[str, list[str]] = {}
         self._directories = 0
 
@@ -1021,12 +1028,13 @@ class Sweep:
             self.problems[f"without a fault: {said}"] = [outcome]
         else:
             calls = said["calls"]
+            self._keeps_events = "inotify" not in calls
         self._kill([*enumerate(calls, 1)])
         for number, call in enumerate(calls, 1):
             faults = {
                 f"call {number} ({call}), {name} {when}": Fault(action, "", number, error)
                 for when, action in (("before", FAIL_BEFORE), ("after", FAIL_AFTER))
-                for name, error in ERRORS.items()
+                for name, error in self.errors.items()
             }
             self._fail(faults)
         for call in sorted(set(calls)):
@@ -1034,7 +1042,7 @@ class Sweep:
             self._fail(
                 {
                     f"{call}, {name} always": Always(call, error)
-                    for name, error in ERRORS.items()
+                    for name, error in self.errors.items()
                     if name != "EINTR"
                 }
             )
@@ -1050,7 +1058,7 @@ class Sweep:
 
     def _attempt(self, fault: Fault | None) -> dict[str, object]:
         """Do it once, in a directory that goes again if nothing is left in it."""
-        forget_what_was_before()
+        forget_what_was_before(keeps_events=self._keeps_events)
         directory = self._new_directory()
         case = Case(directory, fault)
         case.run(self.operation)
@@ -1115,10 +1123,20 @@ def forget_bursts() -> None:
     bursts[:] = bytes(len(bursts))
 
 
-def forget_what_was_before() -> None:
-    """Make a process as good as new."""
+def forget_what_was_before(*, keeps_events: bool) -> None:
+    """Make a process as good as new.
+
+    It may keep the event sources of its waits, because the kernel takes milliseconds to close
+    one: where the operation itself needs none, nobody can tell the difference.
+    """
     _native.drain_pool()
+    pool = _native.POOL
+    kept = [list(pool.idle_events), list(pool.idle_marks)]
+    if keeps_events:
+        pool.idle_events = pool.idle_marks = [0] * len(kept[0])
     _native.forget_pool()
+    if keeps_events:
+        pool.idle_events, pool.idle_marks = kept
     _native.POOL.no_link_by_fd = 0
     shim.refuse_nothing()
     set_grace(GRACE)
@@ -1128,4 +1146,9 @@ def forget_what_was_before() -> None:
 if __name__ == "__main__":
     gc.disable()
     os.umask(0o022)
-    print(json.dumps(Sweep(sys.argv[1], sys.argv[2]).report()))
+    for order in sys.stdin:
+        ((outcome, said),) = in_a_child(
+            [json.loads(order)], lambda sweep: Sweep(*sweep).report(), patience=0
+        )
+        report = said if outcome == "fine" else {"problems": [said or outcome]}
+        print(json.dumps(report), flush=True)

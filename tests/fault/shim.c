@@ -55,6 +55,7 @@ static struct {
     int at_barrier;       /* it happens as well where the core waits for a removal to end */
     int tell_asleep;      /* the next sleep is to be told of */
     int deaf;             /* no watch tells anything */
+    int locks_by_writers; /* an exclusive flock needs a descriptor that is open for writing */
     int count;            /* calls since it was armed */
     char log[LOG_ROOM][16];
     struct {
@@ -139,6 +140,13 @@ void
 fault_deafen(void)
 {
     state.deaf = 1;
+}
+
+/* Let flock be what NFS makes of it: a lock of bytes, which is to be written to. */
+void
+fault_lock_by_writers(void)
+{
+    state.locks_by_writers = 1;
 }
 
 /* Have the next sleep told of, where stops are. */
@@ -387,8 +395,26 @@ WRAP(ssize_t, readlink, "readlink", (const char *path, char *bytes, size_t size)
 WRAP(int, rename, "rename", (const char *from, const char *to), (from, to))
 WRAP(int, unlink, "unlink", (const char *path), (path))
 WRAP(int, unlinkat, "unlink", (int at, const char *path, int flags), (at, path, flags))
-WRAP(int, flock, operation == LOCK_UN ? "unlock" : "flock", (int fd, int operation),
-     (fd, operation))
+
+int
+flock(int fd, int operation)
+{
+    int action;
+    REAL(flock)
+    if (!from_the_core(__builtin_return_address(0))) {
+        return real(fd, operation);
+    }
+    action = enter(operation == LOCK_UN ? "unlock" : "flock");
+    if (action == FAIL_BEFORE) {
+        return -1;
+    }
+    if (state.locks_by_writers && (operation & LOCK_EX) &&
+        (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY) {
+        errno = EBADF;
+        return (int)leave(action, -1);
+    }
+    return (int)leave(action, real(fd, operation));
+}
 
 /* The same calls under the names that they have with and without 64-bit offsets, and in the C
  * libraries of before 2021. */

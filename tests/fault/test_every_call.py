@@ -5,9 +5,12 @@ or after the call was made, the same error for ever, or SIGKILL before or after 
 """
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,13 +19,24 @@ import faultlib
 from semlock import _core
 
 SOURCE = Path(faultlib.__file__).with_name("faultops.py")
-# Read from the source: importing it would want the shim in this process.
-OPERATIONS = [
-    pytest.param(name, marks=[pytest.mark.stress] if "long=True" in options else [])
-    for options, name in re.findall(
+# All of which every operation meets, but for those that take long: they meet the ones that the
+# core tells from others, and one of the others.
+TYPICAL = ["EIO", "EINTR", "EACCES"]
+EVERY = ["ENOSPC", "EIO", "EMFILE", "EINTR", "ENOLCK", "EACCES", "EROFS", "ESTALE"]
+
+
+def operations():
+    """Read them from the source: importing it would want the shim in this process."""
+    found = re.findall(
         r"^@operation(.*)\ndef (\w+)", SOURCE.read_text(encoding="utf-8"), re.MULTILINE
     )
-]
+    for options, name in found:
+        waits = name.startswith("wait_")
+        rare = [pytest.mark.stress] if "long=True" in options or waits else []
+        yield pytest.param(name, EVERY, marks=rare, id=name)
+        if waits and "long=True" not in options:
+            yield pytest.param(name, TYPICAL, id=f"{name}, typical errors")
+
 
 # What the core calls that is no system call, or none that can fail.
 HARMLESS = re.compile(
@@ -30,19 +44,40 @@ HARMLESS = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_ends_held_or_in_a_clear_error_with_nothing_left(name, shim, tmp_path):
-    done = subprocess.run(
-        [sys.executable, SOURCE, name, tmp_path],
+@pytest.fixture(scope="module")
+def sweeps(shim):
+    """The process that does the operations, each in a child of its own."""
+    process = subprocess.Popen(
+        [sys.executable, SOURCE],
         env=faultlib.preloaded(shim),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        check=True,
         text=True,
     )
-    report = json.loads(done.stdout)
+    with process:
+        yield process
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """In memory where there is such a place: thousands of cases have a directory each."""
+    shm = "/dev/shm"
+    if not os.access(shm, os.W_OK):
+        yield str(tmp_path)
+        return
+    made = tempfile.mkdtemp(dir=shm)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.mark.parametrize(("name", "errors"), [*operations()])
+def test_ends_held_or_in_a_clear_error_with_nothing_left(name, errors, sweeps, directory):
+    sweeps.stdin.write(json.dumps([name, directory, errors]) + "\n")
+    sweeps.stdin.flush()
+    report = json.loads(sweeps.stdout.readline())
     assert report["problems"] == []
     assert report["calls"]
-    assert report["cases"] >= len(report["calls"]) * 18
+    assert report["cases"] >= len(report["calls"]) * 2 * (len(errors) + 1)
 
 
 def test_the_shim_knows_every_system_call_of_the_core(shim):

@@ -36,20 +36,25 @@ def begin(member):
     assert member.start(ROUND)
 
 
-def but_for(*quick):
-    """All places and moments, of which all but some are left to the storms."""
-    return [
-        pytest.param(*case, marks=[] if case in quick else [pytest.mark.stress])
-        for case in itertools.product([0, 1, 2], [die_before, die_after])
-    ]
+# By default one place and one moment, and every third call; all of them are left to the storms.
+DEATHS = [
+    pytest.param(1, die_after, 3),
+    *(
+        pytest.param(place, death, 1, marks=pytest.mark.stress)
+        for place, death in itertools.product([0, 1, 2], [die_before, die_after])
+    ),
+]
+STOPS = [
+    pytest.param(0, 3),
+    *(pytest.param(place, 1, marks=pytest.mark.stress) for place in (0, 1, 2)),
+]
 
 
-@pytest.mark.parametrize(("place", "death"), but_for((1, die_after)))
-def test_wherever_one_dies_the_others_are_served(actor, path, names, place, death):
+@pytest.mark.parametrize(("place", "death", "step"), DEATHS)
+def test_wherever_one_dies_the_others_are_served(actor, path, names, place, death, step):
     world, others = actor(), [actor(), actor()]
     calls = calls_of_a_round(world, others[0])
-    numbers = range(1, len(calls) + 1)
-    for number in numbers:
+    for number in range(1, len(calls) + 1, step):
         world.do("raise_holder()")
         victim = actor()
         victim.have("lock", "new_lock(path, fair=True)")
@@ -76,14 +81,12 @@ def _ended(victim):
     victim.stops()
 
 
-@pytest.mark.parametrize(
-    "place", [0, *(pytest.param(place, marks=pytest.mark.stress) for place in (1, 2))]
-)
-def test_wherever_one_is_stopped_the_others_are_served(actor, path, names, place):
+@pytest.mark.parametrize(("place", "step"), STOPS)
+def test_wherever_one_is_stopped_the_others_are_served(actor, path, names, place, step):
     """It may be stopped with the lock in its hands, of course: then it goes on first."""
     world, victim, others = actor(), actor(), [actor(), actor()]
     calls = calls_of_a_round(world, victim)
-    for number in range(1, len(calls) + 1):
+    for number in range(1, len(calls) + 1, step):
         world.do("raise_holder()")
         for one in others[:place]:
             begin(one)

@@ -284,3 +284,38 @@ def test_what_no_news_tells_is_seen_by_the_regular_look_and_only_by_that(
         with pytest.raises(MissedWakeError):
             expect_to_take(waiter)
     world.do("end_holder(kill=True)")
+
+
+# ---------------------------------------- what is left of a wait
+
+
+def marks_before_and_after_the_release(actor, path):
+    """Count the files that a process watches which has waited for its lock, and holds it.
+
+    The file of the one before it is kept for another acquisition, so it lives on.
+    """
+    waiter, holder = waiting_actor(actor), actor()
+    holder.do("keep_a_claim(path)")
+    holder.do("lock.acquire(timeout=0)")
+    waiter.do("lock.held")
+    assert waiter.start(f"take(lock, {MISSED})")
+    holder.do("lock.release()")
+    assert waiter.finish()
+    counts = [waiter.do("watched()")]
+    waiter.do("lock.release()")
+    holder.do("lock.acquire(timeout=0)")  # which touches what was watched
+    holder.do("lock.release()")
+    return [*counts, waiter.do("watched()")]
+
+
+def test_nothing_is_watched_any_more_after_the_release(actor, path):
+    """And to see to that is no business of the moment in which the lock is had."""
+    assert marks_before_and_after_the_release(actor, path) == [1, 0]
+
+
+def test_it_is_watched_for_ever_without_the_mechanism(actor, path, crippled):
+    without = functools.partial(actor, package=crippled, without="tidy")
+    assert marks_before_and_after_the_release(without, path) == [1, 1]
+    assert marks_before_and_after_the_release(
+        functools.partial(actor, package=crippled), path
+    ) == [1, 0]

@@ -31,6 +31,10 @@ pytestmark = pytest.mark.skipif(
 
 FAST = {"durability": "none"}
 
+# To strike at every bytecode takes the square of their number, so the long ones are struck at
+# every so-manieth by default, and at every single one in the storms.
+steps = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.stress)])
+
 
 @pytest.fixture(scope="module")
 def neighbour():
@@ -77,8 +81,12 @@ class Arena:
         self.theirs: list[str] = []  # what the neighbour has put there
         self.strikes = 0
 
-    def strike_everywhere(self, prepare, judge, *, at_least: int, modules=("",)) -> None:
+    def strike_everywhere(
+        self, prepare, judge, *, at_least: int, modules=("",), step: int = 1
+    ) -> None:
         """Strike at every bytecode, or at every one of the modules that are named.
+
+        ``at_least`` is how many there must be, and ``step`` leaves out those between.
 
         ``prepare()`` gives the locks and the operation, and ``judge(struck, *locks)`` looks at
         them afterwards and releases what is held.  It says whether the operation was done all
@@ -87,11 +95,11 @@ class Arena:
         # In a thread of its own: when a trace function raises where an exception is being
         # handled, CPython 3.11 loses count of what is being handled, until the thread ends.
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(self._strike_everywhere, prepare, judge, modules).result()
-        assert self.strikes >= at_least
+            thread.submit(self._strike_everywhere, prepare, judge, modules, step).result()
+        assert self.strikes >= at_least // step
 
-    def _strike_everywhere(self, prepare, judge, modules) -> None:
-        for at in itertools.count(1):
+    def _strike_everywhere(self, prepare, judge, modules, step) -> None:
+        for at in itertools.count(1, step):
             files = self.open_files()
             *locks, operation = prepare()
             strike = Strike(at, operation, modules)
@@ -205,8 +213,9 @@ def test_an_acquire_that_starts_a_heartbeat(arena):
     _heartbeat._due.clear()
 
 
+@steps
 @pytest.mark.parametrize("try_only", [False, True])
-def test_an_acquire_over_the_lock_of_a_dead_process(arena, try_only):
+def test_an_acquire_over_the_lock_of_a_dead_process(arena, try_only, step):
     def prepare():
         Path(arena.path).write_bytes(arena.dead_record)
         lock = semlock.Lock(arena.path, **FAST)
@@ -219,7 +228,7 @@ def test_an_acquire_over_the_lock_of_a_dead_process(arena, try_only):
             return False
         return arena.judge_free_before(struck, lock)
 
-    arena.strike_everywhere(prepare, judge, at_least=300)
+    arena.strike_everywhere(prepare, judge, at_least=300, step=step)
 
 
 def _target(descriptor: str) -> str:
@@ -252,8 +261,9 @@ def theirs(arena, neighbour):
 ENGINE = ("_engine.py", "_many.py", "_native.py", "_waiting.py")
 
 
+@steps
 @pytest.mark.parametrize(("timeout", "modules"), [(0, ("",)), (0.002, ENGINE)])
-def test_an_acquire_that_waits_in_vain(arena, theirs, timeout, modules):
+def test_an_acquire_that_waits_in_vain(arena, theirs, timeout, modules, step):
     def prepare():
         lock = semlock.Lock(theirs, **FAST)
         return lock, lambda: lock.acquire(timeout=timeout)
@@ -262,11 +272,12 @@ def test_an_acquire_that_waits_in_vain(arena, theirs, timeout, modules):
         assert not lock.held
         return False
 
-    arena.strike_everywhere(prepare, judge, at_least=100, modules=modules)
+    arena.strike_everywhere(prepare, judge, at_least=100, modules=modules, step=step)
     assert isinstance(Strike(10**9, prepare()[-1]).error, semlock.LockTimeoutError)
 
 
-def test_an_acquire_that_waits_and_gets_it(arena, neighbour):
+@steps
+def test_an_acquire_that_waits_and_gets_it(arena, neighbour, step):
     neighbour.run(f"theirs = semlock.Lock({arena.path!r}, **FAST)")
 
     def pauses():
@@ -283,7 +294,7 @@ def test_an_acquire_that_waits_and_gets_it(arena, neighbour):
         neighbour.run("if theirs.held: theirs.release()")
         return arena.judge_free_before(struck, lock)
 
-    arena.strike_everywhere(prepare, judge, at_least=100, modules=ENGINE)
+    arena.strike_everywhere(prepare, judge, at_least=100, modules=ENGINE, step=step)
 
 
 def test_a_try_that_wins(arena):
@@ -294,7 +305,8 @@ def test_a_try_that_wins(arena):
     arena.strike_everywhere(prepare, arena.judge_free_before, at_least=60)
 
 
-def test_a_try_that_loses(arena, theirs):
+@steps
+def test_a_try_that_loses(arena, theirs, step):
     def prepare():
         lock = semlock.Lock(theirs, **FAST)
         return lock, lock.try_acquire
@@ -303,7 +315,7 @@ def test_a_try_that_loses(arena, theirs):
         assert not lock.held
         return False
 
-    arena.strike_everywhere(prepare, judge, at_least=100)
+    arena.strike_everywhere(prepare, judge, at_least=100, step=step)
 
 
 def test_entering_a_with_block(arena):
@@ -489,7 +501,8 @@ def test_looking_at_ones_own_lock(arena, operation):
     arena.strike_everywhere(prepare, judge, at_least=5)
 
 
-def test_trying_many_gives_back_all_that_it_took(arena, theirs):
+@steps
+def test_trying_many_gives_back_all_that_it_took(arena, theirs, step):
     """In one call: free ones, a dead one's, one that is held already, and somebody else's."""
     paths = [os.path.join(arena.directory, name) for name in ("a", "dead", "mine", "z")]
     tries = []
@@ -520,10 +533,11 @@ def test_trying_many_gives_back_all_that_it_took(arena, theirs):
             assert taken == [1, 1, 2, 1]
         return sum(taken) > 1
 
-    arena.strike_everywhere(prepare, judge, at_least=200, modules=ENGINE)
+    arena.strike_everywhere(prepare, judge, at_least=200, modules=ENGINE, step=step)
 
 
-def test_removing_and_cleaning(arena, neighbour):
+@steps
+def test_removing_and_cleaning(arena, neighbour, step):
     for action in (semlock.remove, semlock.clean):
 
         def prepare(action=action):
@@ -535,7 +549,7 @@ def test_removing_and_cleaning(arena, neighbour):
             assert neighbour.run(f"can_take({arena.path!r})")
             return False
 
-        arena.strike_everywhere(prepare, judge, at_least=200)
+        arena.strike_everywhere(prepare, judge, at_least=200, step=step)
 
 
 # ---------------------------------------------------------------- real signals
