@@ -13,14 +13,16 @@
 /* Take the instance from the path, under the guard, and keep it for the next acquisition
  * if that is worth it.  SEMLOCK_KEPT says that this directory has its first kept claim. */
 static int
-let_go(semlock_lock *lock, semlock_pool *pool, const WCHAR *path)
+let_go(semlock_lock *lock, semlock_pool *pool, const WCHAR *path, int guard)
 {
     WCHAR name[SEMLOCK_WIDE_ROOM];
     semlock_file *file = &lock->file;
     HANDLE handle = semlock_handle(file);
     int outcome;
 
-    if (file->local && file->whole && semlock_pool_wants(pool, lock)) {
+    /* A file that is kept is written to again, so whoever removes it by its handle must be
+     * kept off: by the guard while it is at P, and by its witness under its private name. */
+    if (guard == 0 && file->witness && file->whole && semlock_pool_wants(pool, lock)) {
         int first = file->named == 0;
 
         outcome = semlock_private_path(name, lock->path, lock->directory_length, file);
@@ -54,11 +56,12 @@ release_held(semlock_lock *lock, semlock_pool *pool)
         return outcome;
     }
     guard = semlock_guard(handle);
-    if (guard == SEMLOCK_GUARDED) {
+    if (semlock_is_kept_out(guard)) {
         return guard;
     }
     still = semlock_still_at(path, &lock->file);
-    outcome = still == 1 ? let_go(lock, pool, path) : (still == 0 ? SEMLOCK_LOST : still);
+    outcome =
+        still == 1 ? let_go(lock, pool, path, guard) : (still == 0 ? SEMLOCK_LOST : still);
     if (outcome >= 0) {
         return outcome;
     }
@@ -108,7 +111,7 @@ refresh_held(semlock_lock *lock, const char *text, int32_t length)
         return outcome;
     }
     guard = semlock_guard(handle);
-    if (guard == SEMLOCK_GUARDED) {
+    if (semlock_is_kept_out(guard)) {
         return guard;
     }
     still = semlock_still_at(path, &lock->file);
@@ -242,7 +245,7 @@ compare(HANDLE handle, const semlock_view *judged, const char *bytes, int32_t fl
     else if (length != judged->length || memcmp(now, bytes, (size_t)length) != 0) {
         outcome = SEMLOCK_CHANGED;
     }
-    else if (!(flags & SEMLOCK_DESPITE_WITNESS) && semlock_witness(handle) == 1) {
+    else if (!(flags & SEMLOCK_DESPITE_WITNESS) && semlock_hold_off(handle) == 1) {
         outcome = SEMLOCK_ALIVE;
     }
     if (now != small) {
@@ -287,7 +290,7 @@ semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
         return outcome;
     }
     guard = semlock_guard(handle);
-    if (guard == SEMLOCK_GUARDED) {
+    if (semlock_is_kept_out(guard)) {
         CloseHandle(handle);
         return guard;
     }
@@ -387,7 +390,7 @@ semlock_rewrite(const char *path, semlock_pool *pool, const semlock_view *judged
         return semlock_is_absent(outcome) ? SEMLOCK_LOST : outcome;
     }
     guard = semlock_guard(handle);
-    outcome = guard == SEMLOCK_GUARDED
+    outcome = semlock_is_kept_out(guard)
                   ? guard
                   : rewrite_guarded(handle, place, judged, bytes, text, length);
     CloseHandle(handle);

@@ -178,12 +178,12 @@ unlock_byte(HANDLE handle, uint64_t at)
     UnlockFileEx(handle, 0, 1, 0, &place);
 }
 
-/* Take the guard: 0, SEMLOCK_GUARDED, or the error of a filesystem that has none. */
-int
-semlock_guard(HANDLE handle)
+/* Lock one byte that others lock for a moment: 0, SEMLOCK_GUARDED, or an error. */
+static int
+take_byte(HANDLE handle, uint64_t at)
 {
     for (int tries = 0;; tries++) {
-        int outcome = lock_byte(handle, GUARD_BYTE, LOCKFILE_EXCLUSIVE_LOCK);
+        int outcome = lock_byte(handle, at, LOCKFILE_EXCLUSIVE_LOCK);
 
         if (outcome != 1) {
             return outcome;
@@ -191,8 +191,30 @@ semlock_guard(HANDLE handle)
         if (tries == SEMLOCK_GUARD_TRIES) {
             return SEMLOCK_GUARDED;
         }
-        semlock_yield();
+        if (tries == 0) {
+            /* A handle stands in its own way if it was not let go of once.  This frees what
+             * the handle itself has, and nobody else's. */
+            unlock_byte(handle, at);
+        }
+        else {
+            semlock_yield();
+        }
     }
+}
+
+/* Take the guard: 0, SEMLOCK_GUARDED, or the error of a filesystem that has none. */
+int
+semlock_guard(HANDLE handle)
+{
+    return take_byte(handle, GUARD_BYTE);
+}
+
+/* Can no change be made, after this outcome of taking the guard?  Where there are no such
+ * locks it is made without; any other error doesn't say that nobody else has the guard. */
+int
+semlock_is_kept_out(int guard)
+{
+    return guard == SEMLOCK_GUARDED || (guard < 0 && !semlock_is_unsupported(guard));
 }
 
 void
@@ -201,10 +223,22 @@ semlock_unguard(HANDLE handle)
     unlock_byte(handle, GUARD_BYTE);
 }
 
+/* Take the witness of a file that was just made: 0, SEMLOCK_GUARDED if somebody is about to
+ * remove the file, or an error. */
 int
 semlock_take_witness(HANDLE handle)
 {
-    return lock_byte(handle, WITNESS_BYTE, LOCKFILE_EXCLUSIVE_LOCK);
+    return take_byte(handle, WITNESS_BYTE);
+}
+
+/* The same answer as semlock_witness, but whoever is told that it is free keeps it so until
+ * the handle is closed: nobody can come to hold the file by then. */
+int
+semlock_hold_off(HANDLE handle)
+{
+    int outcome = lock_byte(handle, WITNESS_BYTE, 0);
+
+    return outcome < 0 ? -1 : outcome;
 }
 
 /* 1 taken, 0 free, -1 nobody can tell here.  Windows has no way to ask for a lock without
@@ -292,6 +326,24 @@ semlock_rename(HANDLE handle, const WCHAR *from, const WCHAR *to)
     return MoveFileExW(from, to, 0) ? 0 : semlock_last_error();
 }
 
+/* Clear the read-only attribute, which the older deletion minds, and no other: a file that is
+ * marked as unfinished must stay so for as long as it is there. */
+static void
+clear_readonly(HANDLE handle)
+{
+    FILE_BASIC_INFO basic;
+    DWORD others;
+
+    if (!GetFileInformationByHandleEx(handle, FileBasicInfo, &basic, sizeof basic) ||
+        !(basic.FileAttributes & FILE_ATTRIBUTE_READONLY)) {
+        return;
+    }
+    others = basic.FileAttributes & ~(DWORD)FILE_ATTRIBUTE_READONLY;
+    memset(&basic, 0, sizeof basic); /* times of zero are left as they are */
+    basic.FileAttributes = others == 0 ? FILE_ATTRIBUTE_NORMAL : others;
+    SetFileInformationByHandle(handle, FileBasicInfo, &basic, sizeof basic);
+}
+
 /* Delete this file, which is at the path.  The path is free as soon as the handle is
  * closed.
  *
@@ -306,7 +358,6 @@ semlock_delete(HANDLE handle, const WCHAR *path, const WCHAR *aside)
         DISPOSITION_DELETE | DISPOSITION_POSIX,
     };
     FILE_DISPOSITION_INFO plain = {TRUE};
-    FILE_BASIC_INFO basic;
     int moved;
 
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
@@ -316,10 +367,7 @@ semlock_delete(HANDLE handle, const WCHAR *path, const WCHAR *aside)
             return 0;
         }
     }
-    /* Times of zero are left as they are. */
-    memset(&basic, 0, sizeof basic);
-    basic.FileAttributes = FILE_ATTRIBUTE_NORMAL;
-    SetFileInformationByHandle(handle, FileBasicInfo, &basic, sizeof basic);
+    clear_readonly(handle);
     moved = aside != NULL && semlock_rename(handle, path, aside) == 0;
     if (SetFileInformationByHandle(handle, FileDispositionInfo, &plain, sizeof plain)) {
         return 0;

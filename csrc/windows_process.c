@@ -61,6 +61,9 @@ creation_time(HANDLE process)
 static int
 open_process(int64_t pid, DWORD rights, HANDLE *process)
 {
+    DWORD number;
+    int error;
+
     if (pid < 1 || pid > PID_LIMIT) {
         return -ERROR_INVALID_PARAMETER;
     }
@@ -68,11 +71,14 @@ open_process(int64_t pid, DWORD rights, HANDLE *process)
     if (*process == NULL) {
         return semlock_last_error();
     }
-    if (GetProcessId(*process) != (DWORD)pid) {
-        CloseHandle(*process);
-        return -ERROR_INVALID_PARAMETER;
+    number = GetProcessId(*process);
+    if (number == (DWORD)pid) {
+        return 0;
     }
-    return 0;
+    /* That the number can't be told is no sign that the process is gone. */
+    error = number == 0 ? semlock_last_error() : -ERROR_INVALID_PARAMETER;
+    CloseHandle(*process);
+    return error;
 }
 
 int64_t

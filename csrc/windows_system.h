@@ -7,6 +7,9 @@
  *   GUARD and WITNESS are LockFileEx on one byte each, far behind the end of
  *   the file.  Such locks are mandatory here, but only for those bytes, which
  *   nobody reads.  They belong to the handle, so the kernel drops them with it.
+ *   Since a file is removed by its handle, whatever its name is by then, who
+ *   removes it shares the witness until it is gone: its maker, if that lives
+ *   after all, can't take it and begins again with another file.
  *
  *   P comes to be by renaming the finished file to it without replacing, and a
  *   kept claim goes back and forth between P and its private name in the same
@@ -71,9 +74,11 @@ int semlock_identity(HANDLE handle, semlock_file *file);
 int semlock_same_file(const semlock_file *a, const semlock_file *b);
 int semlock_still_at(const WCHAR *path, const semlock_file *file);
 int semlock_guard(HANDLE handle);
+int semlock_is_kept_out(int guard);
 void semlock_unguard(HANDLE handle);
 int semlock_take_witness(HANDLE handle);
 int semlock_witness(HANDLE handle);
+int semlock_hold_off(HANDLE handle);
 int semlock_write_all(HANDLE handle, const char *bytes, int32_t length);
 int semlock_read_all(HANDLE handle, char *bytes, int32_t capacity);
 int semlock_rename(HANDLE handle, const WCHAR *from, const WCHAR *to);

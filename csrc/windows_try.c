@@ -42,7 +42,8 @@ publish_failed(const WCHAR *path, int error)
 }
 
 /* Learn what was just made: its identity, what kind of filesystem it is on, and take the
- * witness unless the lock outlives us. */
+ * witness.  A lock that outlives us is said to have none; it is taken all the same, so that
+ * nobody who found the file abandoned removes it now.  SEMLOCK_CHANGED if somebody does. */
 static int
 adopt(semlock_file *file, const semlock_record *record)
 {
@@ -54,7 +55,14 @@ adopt(semlock_file *file, const semlock_record *record)
     }
     file->mode = record->mode;
     file->local = semlock_is_local(handle);
-    file->witness = file->local && !record->detached && semlock_take_witness(handle) == 0;
+    if (file->local) {
+        int outcome = semlock_take_witness(handle);
+
+        if (outcome == SEMLOCK_GUARDED) {
+            return SEMLOCK_CHANGED;
+        }
+        file->witness = outcome == 0 && !record->detached;
+    }
     return 0;
 }
 
@@ -112,9 +120,16 @@ publish(semlock_file *file, const WCHAR *from, const WCHAR *path, int32_t named_
     int outcome = semlock_rename(semlock_handle(file), from, path);
 
     if (outcome != 0) {
-        outcome = publish_failed(path, outcome);
-        if (outcome != SEMLOCK_HELD && semlock_still_at(path, file) == 1) {
+        int taken = outcome == -ERROR_ALREADY_EXISTS || outcome == -ERROR_FILE_EXISTS;
+
+        if (!taken && semlock_still_at(path, file) == 1) {
             outcome = 0;
+        }
+        else if (semlock_is_absent(outcome) && semlock_still_at(from, file) == 0) {
+            outcome = SEMLOCK_CHANGED; /* it was removed as abandoned: begin again */
+        }
+        else {
+            outcome = publish_failed(path, outcome);
         }
     }
     if (outcome == 0) {
@@ -215,15 +230,18 @@ try_in_place(semlock_lock *lock, semlock_pool *pool, const semlock_record *recor
     file->handle = (int64_t)(intptr_t)handle;
     file->named = SEMLOCK_NAMED_NOW;
     guard = semlock_guard(handle);
-    if (guard == SEMLOCK_GUARDED) {
-        return SEMLOCK_GUARDED; /* somebody judges our empty file */
+    if (semlock_is_kept_out(guard)) {
+        return guard; /* perhaps somebody judges our empty file */
     }
     outcome = adopt(file, record);
-    still = outcome == 0 ? semlock_still_at(path, file) : outcome;
-    if (still == 0) {
-        return SEMLOCK_CHANGED; /* removed as unfinished: begin again */
+    if (outcome == 0) {
+        still = semlock_still_at(path, file);
+        /* Removed as unfinished: begin again. */
+        outcome = still == 0 ? SEMLOCK_CHANGED : (still < 0 ? still : 0);
     }
-    outcome = still < 0 ? still : fill(lock, pool, record);
+    if (outcome == 0) {
+        outcome = fill(lock, pool, record);
+    }
     if (outcome == 0) {
         outcome = finish(handle);
     }

@@ -114,6 +114,8 @@ hears(const char *path)
 int
 semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
 {
+    int deaf;
+
     waiting->started = 1;
     waiting->queued = -1;
     (void)pool;
@@ -122,12 +124,13 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
         waiting->watches[i].due = 1;
     }
     waiting->process = waiting->events = -1;
-    waiting->blind =
-        waiting->lent || waiting->count > MOST ||
-        !hears(waiting->place != NULL ? waiting->place->path : waiting->watches[0].path);
+    deaf = waiting->count > MOST ||
+           !hears(waiting->place != NULL ? waiting->place->path : waiting->watches[0].path);
+    /* A loop's wait is told nothing, but looks often enough to stand in a queue. */
+    waiting->blind = waiting->lent || deaf;
     if (waiting->place != NULL) {
         waiting->place->ticket.handle = waiting->place->mark = -1;
-        waiting->place->refused = waiting->blind;
+        waiting->place->refused = deaf;
     }
     return waiting->blind ? SEMLOCK_BLIND : SEMLOCK_OK;
 }
@@ -356,7 +359,8 @@ semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t unti
     }
     woken = sleep_on(handles, count, end - now);
     if (woken < 0) {
-        return end == until ? SEMLOCK_TIME : -EINTR;
+        /* A wait that failed is over before its time. */
+        return semlock_now_ns() >= until ? SEMLOCK_TIME : -EINTR;
     }
     if (marks[woken] == &waiting->process) {
         CloseHandle(handle_of(waiting->process)); /* the holder has ended; look what it left */
