@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from time import sleep, time
+from time import monotonic, sleep, time
 
 from semlock import _explain, _native, _process
 from semlock._cleaning import nobody_waits, sweep
@@ -480,12 +480,11 @@ class BaseLock:
             _process.first_claim_kept()
 
     def _finish_release(self, outcome: int) -> None:
-        waited = 0.0
+        end = monotonic() + GUARD_PATIENCE
         while outcome in (_native.GUARDED, -errno.EINTR):
-            if waited >= GUARD_PATIENCE:
+            if monotonic() >= end:
                 raise _explain.guarded_error(self.path, "released")
             sleep(_GUARD_PAUSE)
-            waited += _GUARD_PAUSE
             outcome = release_lock(self._native, POOL)
         if outcome == _native.KEPT:
             # From now on this process leaves a file here while it idles, so it tidies up
@@ -510,7 +509,7 @@ class BaseLock:
         """Refresh, waiting so long for whoever sits on the guard; ``False`` if that was in vain."""
         native = self._native
         record = self._record
-        waited = 0.0
+        end = monotonic() + patience
         while native.held and record is not None:
             now = int(time())
             text = self._text(record, now)
@@ -524,10 +523,9 @@ class BaseLock:
                 break
             if outcome not in (_native.GUARDED, -errno.EINTR):
                 raise _native.os_error(outcome, self.path)
-            if waited >= patience:
+            if monotonic() >= end:
                 return False
             sleep(_GUARD_PAUSE)
-            waited += _GUARD_PAUSE
         raise _explain.not_held_error(self)
 
     def check(self) -> None:
@@ -594,7 +592,8 @@ class BaseLock:
 
     def __del__(self) -> None:
         native = getattr(self, "_native", None)
-        if native is None:
+        # A free-threaded Python may come to this when it has already taken the modules apart.
+        if native is None or _process is None:
             return
         if not native.held:
             _process.discard(self)

@@ -382,18 +382,17 @@ class SidecarLock(BaseLock):
         """Let go of the lock as ``release`` does, waiting for the guard in the event loop."""
         import asyncio  # noqa: PLC0415 - whoever gets here has it
 
-        waited = 0.0
+        end = monotonic() + GUARD_PATIENCE
         cancelled = None
         while True:
             outcome = release_lock(self._native, POOL)
-            if outcome not in (_native.GUARDED, -errno.EINTR) or waited >= GUARD_PATIENCE:
+            if outcome not in (_native.GUARDED, -errno.EINTR) or monotonic() >= end:
                 break
             try:
                 await asyncio.sleep(_GUARD_PAUSE)
             except asyncio.CancelledError as error:
                 # The lock must not stay held because nobody waits for its end any more.
                 cancelled = error
-            waited += _GUARD_PAUSE
         if outcome == _native.GUARDED:
             raise _explain.guarded_error(self.path, "released")
         if outcome not in (OK, NESTED):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from time import sleep, time
+from time import monotonic, sleep, time
 
 from semlock import _explain, _native
 from semlock._errors import LockHeldError, LockPathError, LockRecordError
@@ -220,7 +220,7 @@ def status(path: StrPath) -> LockStatus:
 
 
 def remove_exactly(
-    found: LockStatus, encoded: bytes, *, robs: bool, patience: float = GUARD_PATIENCE
+    found: LockStatus, encoded: bytes, *, robs: bool, patience: float | None = None
 ) -> bool:
     """Remove the instance that was looked at, and no other; ``False`` if it is not there.
 
@@ -229,7 +229,7 @@ def remove_exactly(
     """
     if found._look is None:
         return False
-    waited = 0.0
+    end = monotonic() + (GUARD_PATIENCE if patience is None else patience)
     while True:
         outcome = _native.remove(encoded, found._look, despite_witness=robs)
         if outcome == _native.OK:
@@ -237,14 +237,14 @@ def remove_exactly(
                 on_removed(found, robs)
             return True
         if outcome == _native.GUARDED:
-            if waited >= patience:
+            if monotonic() >= end:
                 raise _explain.guarded_error(found.path, "removed", found)
             sleep(_GUARD_PAUSE)
-            waited += _GUARD_PAUSE
         elif outcome < 0 and outcome != -errno.EINTR:
             _native.raise_os_error(outcome, found.path)
         elif outcome >= 0:
             return False  # lost, changed or alive after all: not what was judged
+
 
 # How clients of NFS and filesystems in user space name what was removed while somebody has it
 # open.  It is gone as soon as nobody does, and can't be removed before.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from time import sleep
+from time import monotonic, sleep
 
 from semlock import _dialects, _explain, _native
 from semlock._errors import LockRecordError
@@ -69,7 +69,8 @@ def migrate(
     taken over meanwhile, nothing is written.  Programs that know the old form alone don't
     understand the new one and take such a lock at once: migrate when none of them is left.
     """
-    changes, waited = 0, 0.0
+    changes = 0
+    end = monotonic() + GUARD_PATIENCE
     while True:
         found = _dialects.status(path, decode, None)
         info, look = found.info, found._look
@@ -89,10 +90,9 @@ def migrate(
         if outcome == _native.OK:
             break
         if outcome == _native.GUARDED:
-            if waited >= GUARD_PATIENCE:
+            if monotonic() >= end:
                 raise _explain.guarded_error(found.path, "migrated", found)
             sleep(_GUARD_PAUSE)
-            waited += _GUARD_PAUSE
         elif outcome < 0 and outcome != -errno.EINTR:
             _native.raise_os_error(outcome, found.path)
         else:
