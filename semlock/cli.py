@@ -43,11 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _wrong_usage(error)
     except KeyboardInterrupt:
         return BY_SIGNAL + _INTERRUPT
-    except BrokenPipeError:
-        # Whoever read our output has heard enough; nothing is left to be flushed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BY_SIGNAL + _PIPE
     except Exception as error:  # noqa: BLE001 - told apart there
+        if _is_broken_pipe(error):
+            # Whoever read our output has heard enough; nothing is left to be flushed.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return BY_SIGNAL + _PIPE
         return _failed(error, options)
     except BaseException as ending:
         number = getattr(ending, "number", None)
@@ -66,6 +66,18 @@ def _action(name: str) -> Action:
         __import__(f"semlock._cli.{module}", fromlist=[function]), function
     )
     return action
+
+
+def _is_broken_pipe(error: Exception) -> bool:
+    """Tell whether nobody reads our output any more."""
+    if sys.platform == "win32":
+        # The C library there says that an argument is invalid.  An error of a file has the
+        # system's own number too.
+        from errno import EINVAL  # noqa: PLC0415 - only where something is wrong
+
+        if type(error) is OSError and error.errno == EINVAL and error.winerror is None:
+            return True
+    return isinstance(error, BrokenPipeError)
 
 
 def _wrong_usage(error: UsageError) -> int:

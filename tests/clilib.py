@@ -17,6 +17,20 @@ def words(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "semlock", *arguments]
 
 
+def program(code: str, *arguments: str) -> tuple[str, ...]:
+    """Give the words of a command that there is on every system: some Python."""
+    return (sys.executable, "-c", code, *arguments)
+
+
+def echo(*arguments: str) -> tuple[str, ...]:
+    """Give the words of a command that prints its arguments."""
+    return program("import sys; print(*sys.argv[1:])", *arguments)
+
+
+# A command that says that it runs, and runs until it is given a line.
+HOLDING = program("print('ready', flush=True); input()")
+
+
 def command(*arguments: str, **options) -> subprocess.CompletedProcess:
     """Run the command, and give what it wrote and how it ended."""
     settings = {"capture_output": True, "text": True, "check": False, "timeout": PATIENCE}

@@ -10,6 +10,7 @@ import semlock
 from semlock import feature, sema, semats
 from semlock._identity import Process
 from semlock._records import encode_text
+from support import content_of
 
 RECORDS = Path(__file__).resolve().parent / "records"
 
@@ -36,7 +37,7 @@ def test_a_record_of_another_program_is_read(name, monkeypatch):
 
 def test_every_golden_file_of_these_systems_is_read():
     found = {
-        str(file.relative_to(RECORDS))
+        file.relative_to(RECORDS).as_posix()
         for system in ("sema", "semats", "feature", "semlock")
         for file in (RECORDS / system).iterdir()
     }
@@ -56,16 +57,16 @@ def parse_as_the_specification_shows(text):
 @pytest.mark.parametrize("kind", [semlock.Lock, sema.Semaphore, semats.Semaphore])
 def test_our_text_record_is_read_by_the_parser_of_the_specification(kind, path):
     with kind(path, tag="a = tag") as lock:
-        info = parse_as_the_specification_shows(Path(path).read_text())
+        info = parse_as_the_specification_shows(content_of(path).decode())
         assert info["pid"] == str(os.getpid())
         assert info["timestamp"] == str(lock.info.timestamp)
         assert info["tag"] == "a = tag"
-        assert Path(path).read_bytes().startswith(f"pid={os.getpid()}\n".encode())
+        assert content_of(path).startswith(f"pid={os.getpid()}\n".encode())
 
 
 def test_our_feature_record_is_read_by_its_own_rule(tmp_path):
     with feature.FeatureLock("f", tmp_path) as lock:
-        pid, stamp = Path(lock.path).read_text().split(":", 1)
+        pid, stamp = content_of(lock.path).decode().split(":", 1)
         assert int(pid) == os.getpid()
         assert float(stamp) > 1e9
 

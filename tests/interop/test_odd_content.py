@@ -13,6 +13,7 @@ import pytest
 
 import semlock
 from semlock import feature, sema, semats, sidecar, task
+from support import make_link
 
 NOW = int(time.time())
 GONE = 2**22 - 1  # a process number that exists nowhere here
@@ -210,10 +211,12 @@ def test_what_is_no_file_is_told_and_left_alone(kind, system, place, tmp_path):
     if kind == "directory":
         os.mkdir(place)
     elif kind == "fifo":
+        if not hasattr(os, "mkfifo"):
+            pytest.skip("no file is a pipe there")
         os.mkfifo(place)
     else:
         target = {"link": tmp_path / "t", "dangling link": tmp_path / "no"}.get(kind, place)
-        os.symlink(target, place)
+        make_link(place, target)
         (tmp_path / "t").write_text("mine")
     before = os.lstat(place)
     semlock.clean(os.path.dirname(place))

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from clilib import PATIENCE, checked_lines, command, start
+from clilib import HOLDING, PATIENCE, checked_lines, command, echo, start
 from semlock.cli import main
+from support import WINE, WINE_KEEPS_LOCKED_NAMES, make_link
 
 ODD = b'pid=4242\ntimestamp=99999999999999999999\ntag=\xe2\x80\xae"\\\x1b]0;x\x07\x00\xed\n'
 ODD_TAG = 'pid=4242\ntimestamp=5\ntag=\u202e"\\\x1b]0;x\x07\x00\x7f\ncolour=blue\n'.encode()
@@ -17,8 +18,7 @@ DIE = "import semlock,os,sys\nsemlock.Lock(sys.argv[1], tag='d').acquire()\nos._
 
 def hold(path):
     """Have another process hold the lock; in this one a wait for it would be a deadlock."""
-    script = "echo ready; read x"
-    holder = start("run", "-m", "h", path, "--", "sh", "-c", script, stderr=subprocess.DEVNULL)
+    holder = start("run", "-m", "h", path, "--", *HOLDING, stderr=subprocess.DEVNULL)
     assert holder.stdout.readline() == "ready\n"
     return holder
 
@@ -43,7 +43,7 @@ STATES = {
     ),
     "task": write(b'{"owner": "token-secret", "since": 1700000000000, "ttl": 60}'),
     "directory": os.mkdir,
-    "link": lambda path: os.symlink("/nonexistent", path),
+    "link": lambda path: make_link(path, "/nonexistent"),
 }
 FREE, HELD, BAD = 0, 1, 3
 
@@ -107,6 +107,8 @@ def printable(text):
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_verb_in_each_state(verb, state, as_json, lock_in, capsys):
+    if (verb, state) == ("break", "held") and WINE_KEEPS_LOCKED_NAMES:
+        pytest.skip("Wine keeps the name of a removed file that is locked")
     line, kind, codes = VERBS[verb]
     path = lock_in(state)
     code = main([*line, *(["-j"] if as_json else []), path])
@@ -149,7 +151,7 @@ def test_status_begins_as_semas_does(state, lock_in, capsys):
 def test_run_in_each_state(state, as_json, lock_in):
     path = lock_in(state)
     options = ["-t", "0.01", *(["-j"] if as_json else [])]
-    result = command("run", *options, path, "--", "echo", "ran")
+    result = command("run", *options, path, "--", *echo("ran"))
     free = state in ("free", "stale")
     assert result.returncode == (FREE if free else NO_LOCK.get(state, HELD))
     assert result.stdout == ("ran\n" if free else "")
@@ -165,13 +167,15 @@ def test_run_in_each_state(state, as_json, lock_in):
     "name", [b"a b.lock", b"\xff\xfe.lock", b"\"'.lock", b"-t.lock", b"\xed\xa0\x80"]
 )
 def test_odd_names_are_no_obstacle(name, tmp_path, capsys):
+    if sys.platform == "win32" and (b'"' in name or b"\xff" in name):
+        pytest.skip("no file has such a name there")
+    if WINE and name == b"\xed\xa0\x80":
+        pytest.skip("Wine keeps names as UTF-8, which has no half characters")
     path = os.fsdecode(os.path.join(os.fsencode(tmp_path), name))
     assert main(["try", "-j", path]) == FREE
     [fields] = checked_lines(capsys.readouterr().out, "acquired")
     exact = fields["path"] if "path_bytes" not in fields else None
-    assert (
-        exact or bytes.fromhex(fields["path_bytes"]).decode("utf-8", "surrogateescape")
-    ) == path
+    assert (exact or os.fsdecode(bytes.fromhex(fields["path_bytes"]))) == path
     assert main(["status", path]) == HELD
     assert main(["list", "-ja", str(tmp_path)]) == FREE
     assert main(["release", path]) == FREE

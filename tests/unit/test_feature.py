@@ -16,7 +16,7 @@ from semlock.feature import (
     detect_feature,
     release_feature_lock,
 )
-from support import content_of, make_link
+from support import content_of, make_link, take_away
 
 
 @pytest.fixture
@@ -255,7 +255,7 @@ class TestHolding:
     def test_releasing_a_lock_that_was_robbed_leaves_the_robbers(self, gsd):
         assert acquire_feature_lock("feat", gsd)
         path = Path(gsd, "specs", "feat", ".lock")
-        path.unlink()
+        take_away(path)
         path.write_text(f"1:{time.time()}")
         release_feature_lock("feat", gsd)
         assert path.read_text().startswith("1:")

@@ -11,7 +11,7 @@ import pytest
 import semlock
 from semlock import _native, sema
 from semlock.sema import Semaphore
-from support import content_of, overwrite
+from support import content_of, overwrite, take_away, wine_keeps_locked_names
 
 
 def foreign(path, age=0.0, pid=1, end="\n"):
@@ -68,6 +68,7 @@ def test_staleness_can_be_switched_off(path, off):
     assert sema.status(path, stale_timeout=off).state == "held"
 
 
+@wine_keeps_locked_names
 def test_a_living_holder_is_robbed_by_age_and_learns_of_it(path):
     victim = Semaphore(path)
     victim.acquire()
@@ -143,7 +144,7 @@ def test_an_old_timestamp_with_its_newline_is_complete(path):
 def test_release_removes_ones_own_lock_only(path):
     lock = Semaphore(path)
     lock.acquire()
-    os.unlink(path)
+    take_away(path)
     foreign(path)
     with pytest.raises(semlock.LockLostError):
         lock.release()

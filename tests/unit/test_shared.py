@@ -8,7 +8,7 @@ import pytest
 
 import semlock
 from semlock import SharedLock
-from support import Child, Taking, in_a_fork, wait_until
+from support import Child, Taking, in_a_fork, take_away, wait_until
 
 READ = "import semlock; r = semlock.SharedLock({path!r}, tag='reads'); r.try_acquire_shared()"
 WRITE = "import semlock; r = semlock.SharedLock({path!r}, tag='writes'); r.try_acquire()"
@@ -129,7 +129,7 @@ def test_a_foreign_lock_keeps_readers_out(path):
     lock = SharedLock(path)
     assert not lock.try_acquire_shared()
     assert not lock.try_acquire()
-    os.unlink(path)
+    take_away(path)
     with lock.shared():
         pass
 
@@ -172,7 +172,7 @@ def test_a_reader_that_was_taken_away_is_noticed(path):
     lock = SharedLock(path)
     lock.acquire_shared()
     (reader,) = Path(f"{path}.readers").iterdir()
-    reader.unlink()
+    take_away(reader)
     with pytest.raises(semlock.LockLostError):
         lock.check()
     with pytest.raises(semlock.LockLostError):

@@ -17,7 +17,15 @@ from semlock import _waiting, policy, retry, sidecar
 from semlock._identity import this_process
 from semlock._json_records import iso_time
 from semlock.sidecar import RetryOptions, SidecarLock, acquire_file_lock
-from support import Child, content_of, in_a_fork, make_link, mark_unfinished, wait_until
+from support import (
+    Child,
+    content_of,
+    in_a_fork,
+    make_link,
+    mark_unfinished,
+    take_away,
+    wait_until,
+)
 
 # Only there does the kernel vouch for a holder, and are finished files kept for the next win.
 only_linux = pytest.mark.skipif(
@@ -160,7 +168,7 @@ class TestThePayload:
         with pytest.raises(sidecar.FileLockTimeoutError):
             acquire_file_lock(target, payload=lambda: {"n": calls.append(1)}, retry=options)
         assert len(calls) == 4
-        lock_file.unlink()
+        take_away(lock_file)
         with acquire_file_lock(target, payload=lambda: {"n": len(calls)}) as handle:
             assert handle.lock.info.payload == {"n": 4}
 
@@ -491,7 +499,7 @@ class TestShouldReclaim:
         put(lock_file, created(0))
 
         def reclaim(told):
-            lock_file.unlink()
+            take_away(lock_file)
             return True
 
         with acquire_file_lock(target, should_reclaim=reclaim) as handle:
@@ -557,7 +565,7 @@ class TestRemoveIfUnchanged:
         put(lock_file, created(31))
 
         def remove(told):
-            lock_file.unlink()
+            take_away(lock_file)
             put(lock_file, {"pid": 2, **created(0)})
             return True
 
@@ -581,7 +589,7 @@ class TestRemoveIfUnchanged:
         put(lock_file, created(31))
 
         def remove(told):
-            lock_file.unlink()
+            take_away(lock_file)
             return True
 
         self.acquire(target, remove).release()
@@ -685,7 +693,7 @@ class TestTheReclaimGuard:
 
         def win(*arguments):
             outcome = genuine(*arguments)
-            lock_file.unlink()
+            take_away(lock_file)
             return outcome
 
         monkeypatch.setattr(_sidecar_lock, "try_lock", win)
@@ -721,7 +729,7 @@ class TestTheHandle:
 
     def test_says_that_the_lock_was_lost(self, target, lock_file):
         handle = acquire_file_lock(target)
-        lock_file.unlink()
+        take_away(lock_file)
         put(lock_file, created(0))
         with pytest.raises(semlock.LockLostError):
             handle.release()
@@ -731,13 +739,13 @@ class TestTheHandle:
     def test_says_so_in_a_warning_when_the_block_fails_anyway(self, target, lock_file):
         with pytest.warns(semlock.LockLostWarning), pytest.raises(ZeroDivisionError):
             with acquire_file_lock(target):
-                lock_file.unlink()
+                take_away(lock_file)
                 raise ZeroDivisionError
 
     def test_says_so_at_the_end_of_the_block(self, target, lock_file):
         with pytest.raises(semlock.LockLostError):
             with acquire_file_lock(target):
-                lock_file.unlink()
+                take_away(lock_file)
 
     def test_can_be_released_again_when_the_guard_was_taken(
         self, target, lock_file, monkeypatch
@@ -861,7 +869,7 @@ class TestManagers:
         locks = sidecar.create_file_lock_manager("robbed")
         for name in "abc":
             locks.acquire(tmp_path / name)
-        (tmp_path / "a.lock").unlink()
+        take_away(tmp_path / "a.lock")
         with pytest.raises(semlock.LockLostError, match=r"a\.lock"):
             locks.drain()
         assert not list(tmp_path.glob("*.lock"))
@@ -870,7 +878,7 @@ class TestManagers:
     def test_let_go_without_a_word_on_reset(self, tmp_path):
         locks = sidecar.create_file_lock_manager("reset")
         handles = [locks.acquire(tmp_path / name) for name in "ab"]
-        (tmp_path / "a.lock").unlink()
+        take_away(tmp_path / "a.lock")
         locks.reset()
         assert locks.held_entries() == []
         assert not list(tmp_path.glob("*.lock"))
@@ -998,7 +1006,7 @@ class TestTheLockObject:
     def test_finds_its_loss(self, target, lock_file):
         lock = SidecarLock(target)
         lock.acquire()
-        lock_file.unlink()
+        take_away(lock_file)
         for call in (lock.refresh, lock.check, lock.release):
             with pytest.raises(semlock.LockLostError):
                 call()
@@ -1053,7 +1061,7 @@ class TestTheLockObject:
         lost = []
         lock = SidecarLock(target, heartbeat=0.02, on_lost=lambda *found: lost.append(found))
         lock.acquire()
-        lock_file.unlink()
+        take_away(lock_file)
         wait_until(lambda: lost, "the loss was noticed")
         assert lost[0][0] is lock
         with pytest.raises(semlock.LockLostError):

@@ -12,7 +12,7 @@ import pytest
 import semlock
 from semlock import sidecar
 from semlock.sidecar import RetryOptions, SidecarLock
-from support import content_of
+from support import content_of, take_away
 
 ONCE = RetryOptions(retries=0)
 FAST = RetryOptions(min_timeout=0.001, max_timeout=0.002)
@@ -196,7 +196,7 @@ def test_drain_lets_go_of_everything_and_tells_what_was_lost(tmp_path):
     async def main():
         for name in "abc":
             await locks.acquire_async(tmp_path / name)
-        (tmp_path / "b.lock").unlink()
+        take_away(tmp_path / "b.lock")
         with pytest.raises(semlock.LockLostError):
             await locks.drain_async()
         assert locks.held_entries() == []
@@ -209,10 +209,10 @@ def test_a_loss_is_told_at_the_end_of_the_block(target, lock_file):
     async def main():
         with pytest.raises(semlock.LockLostError):
             async with await sidecar.acquire_file_lock_async(target):
-                lock_file.unlink()
+                take_away(lock_file)
         with pytest.warns(semlock.LockLostWarning), pytest.raises(ZeroDivisionError):
             async with await sidecar.acquire_file_lock_async(target):
-                lock_file.unlink()
+                take_away(lock_file)
                 raise ZeroDivisionError
 
     run(main)

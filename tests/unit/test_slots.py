@@ -7,7 +7,7 @@ import pytest
 
 import semlock
 from semlock import SlotLock
-from support import Child, Taking, in_a_fork, wait_until
+from support import Child, Taking, in_a_fork, take_away, wait_until
 
 TAKE = "import semlock; s = semlock.SlotLock({path!r}, {slots}, tag='theirs'); s.try_acquire()"
 
@@ -154,7 +154,7 @@ def test_what_is_not_held_can_not_be_let_go(path):
 def test_a_slot_that_was_taken_away_is_noticed(path):
     lock = SlotLock(path, 1)
     lock.acquire()
-    os.unlink(f"{path}.1")
+    take_away(f"{path}.1")
     with pytest.raises(semlock.LockLostError):
         lock.check()
     with pytest.raises(semlock.LockLostError):

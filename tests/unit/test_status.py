@@ -13,7 +13,7 @@ import pytest
 
 import semlock
 from semlock import cli
-from support import make_link, mark_unfinished, wait_until
+from support import make_link, mark_unfinished, wait_until, wine_keeps_locked_names
 
 HOLD = (
     "import semlock,sys,os\n"
@@ -226,6 +226,7 @@ class TestReclaiming:
             assert lock.info.pid == os.getpid()
         assert asked[0].info.timestamp == 1
 
+    @wine_keeps_locked_names
     def test_a_policy_that_robs_the_living_lets_them_know(self, path):
         victim = semlock.Lock(path)
         victim.acquire()
@@ -271,10 +272,12 @@ class TestRemove:
         assert "force=True" in str(caught.value)
         assert os.path.exists(path)
 
+    @wine_keeps_locked_names
     def test_by_force_removes_whatever_it_is(self, holder, path):
         assert semlock.remove(path, force=True).info.pid == holder.pid
         assert not os.path.exists(path)
 
+    @wine_keeps_locked_names
     def test_only_the_instance_that_was_meant(self, path):
         lock = semlock.Lock(path)
         with lock:

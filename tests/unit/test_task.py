@@ -21,7 +21,14 @@ from semlock._task_network import NETWORK_RETRY, Pauses
 from semlock._task_owner import refresh_interval
 from semlock.retry import Every, Growing
 from semlock.task import LockOwner, TaskLock
-from support import Child, content_of, in_a_fork, make_link
+from support import (
+    Child,
+    content_of,
+    in_a_fork,
+    make_link,
+    wine_appends_in_two_steps,
+    wine_keeps_locked_names,
+)
 
 T0 = 1761229800.0  # 2025-10-23T14:30:00.000Z
 
@@ -198,6 +205,7 @@ def test_the_heartbeat_refreshes(path):
         lock.check()
 
 
+@wine_keeps_locked_names
 def test_the_heartbeat_tells_when_the_lock_is_lost(path, operations):
     lost, told = [], threading.Event()
 
@@ -216,6 +224,7 @@ def test_the_heartbeat_tells_when_the_lock_is_lost(path, operations):
     assert operations() == ["acquire", "lost"]
 
 
+@wine_keeps_locked_names
 def test_the_heartbeat_logs_a_loss_if_nobody_is_to_be_told(path, caplog):
     lock = quiet(path, ttl=3600, auto_refresh=True)
     lock.acquire()
@@ -258,6 +267,7 @@ def test_somebody_who_sits_on_the_guard_does_not_end_the_heartbeat(path, monkeyp
         assert _heartbeat._due[id(lock)][1] < 3600 / 4
 
 
+@wine_keeps_locked_names
 def test_a_refresh_verifies_the_instance_and_not_the_owners_name(path):
     lock = quiet(path, "same")
     lock.acquire()
@@ -370,6 +380,7 @@ def test_each_operation_is_one_line(path, log):
         assert line == {"lockPath": path, "pid": os.getpid()}
 
 
+@wine_keeps_locked_names
 def test_a_loss_is_one_line_however_often_it_is_noticed(path, operations):
     lock = TaskLock(path, "me")
     for _ in range(2):
@@ -381,6 +392,7 @@ def test_a_loss_is_one_line_however_often_it_is_noticed(path, operations):
     assert operations() == ["acquire", "lost", "acquire", "lost"]
 
 
+@wine_keeps_locked_names
 def test_a_loss_in_a_failing_block_is_on_record_too(path, operations):
     with (
         pytest.warns(semlock.LockLostWarning),
@@ -499,6 +511,7 @@ def test_a_clock_that_has_gone_mad_breaks_no_lock_either(path, caplog):
     assert not os.path.exists(path)
 
 
+@wine_appends_in_two_steps
 def test_processes_share_a_log_without_mixing_lines(path):
     children = [Child("from semlock.task import TaskLock") for _ in range(3)]
     try:

@@ -17,7 +17,7 @@ import support
 from faultlib import Actor, ActorError, build_shim, compiler, stop_after, stop_before
 from semlock import _native, task
 from semlock.task import LockOwner, ReclaimDecision, TaskLock, decide, decode
-from support import Child, overlaps, read_holds
+from support import Child, overlaps, read_holds, wine_keeps_locked_names
 
 T0 = 1761229800.0  # 2025-10-23T14:30:00.000Z
 SETUP = "import semlock; from semlock import task; from semlock.task import TaskLock"
@@ -311,6 +311,7 @@ ROBBERIES = {
 
 
 @pytest.mark.parametrize("reason", ROBBERIES)
+@wine_keeps_locked_names
 def test_a_living_holder_is_robbed_only_by_name_and_learns_of_it(reason, path):
     theirs, ours = ROBBERIES[reason]
     victim = TaskLock(path, LockOwner("them", theirs))
@@ -350,6 +351,7 @@ def test_a_name_that_does_not_apply_takes_nothing(path):
         victim.check()
 
 
+@wine_keeps_locked_names
 def test_the_first_reason_that_is_named_counts_when_several_apply(path):
     victim = TaskLock(path, LockOwner("them", {"user_identity": "ann"}))
     victim.acquire()
@@ -404,6 +406,7 @@ def test_a_denial_is_told_in_words(reason, words):
 # ---------------------------------------------------------------- between processes
 
 
+@wine_keeps_locked_names
 def test_a_ttl_that_is_over_is_seen_by_another_process_and_its_holder_learns(path):
     with Child(SETUP) as holder:
         holder.run(

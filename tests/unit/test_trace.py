@@ -16,7 +16,16 @@ import pytest
 import semlock
 from semlock import _process, _tap, _timeline, trace
 from semlock._engine import BaseLock
-from support import HANDLERS_RUN_AT, Child, Strike, in_a_fork, overlaps, wait_until
+from support import (
+    HANDLERS_RUN_AT,
+    Child,
+    Strike,
+    in_a_fork,
+    overlaps,
+    take_away,
+    wait_until,
+    wine_appends_in_two_steps,
+)
 
 FAST = {"durability": "none"}
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -123,7 +132,7 @@ def test_refresh_and_the_loss_of_a_lock(path, events):
     lock = semlock.Lock(path)
     lock.acquire()
     lock.refresh()
-    os.unlink(path)
+    take_away(path)
     for operation in (lock.check, lock.check, lock.refresh, lock.release):
         with pytest.raises(semlock.LockLostError):
             operation()
@@ -134,7 +143,7 @@ def test_refresh_and_the_loss_of_a_lock(path, events):
 def test_a_loss_that_is_only_warned_of_is_told_too(path, events):
     def block():
         with semlock.Lock(path):
-            os.unlink(path)
+            take_away(path)
             raise KeyError
 
     with pytest.raises(KeyError), pytest.warns(semlock.LockLostWarning):
@@ -279,9 +288,7 @@ def test_a_sidecar_lock_tells_the_same(tmp_path, events):
 
     with sidecar.acquire_file_lock(tmp_path / "state.json"):
         with pytest.raises(sidecar.FileLockTimeoutError):
-            sidecar.acquire_file_lock(
-                tmp_path / "state.json", manager_key="other", timeout=0.01
-            )
+            sidecar.acquire_file_lock(tmp_path / "state.json", manager_key="other", timeout=0.3)
     lock = sidecar.SidecarLock(tmp_path / "other.json")
     assert lock.try_acquire()
     lock.release()
@@ -404,6 +411,7 @@ def test_a_trace_that_cant_be_written_is_no_reason_to_fail(path, tmp_path):
     assert "SEMLOCK_TRACE" in done.stderr
 
 
+@wine_appends_in_two_steps
 def test_many_processes_and_threads_write_whole_lines_and_holds_never_overlap(tmp_path, file):
     code = f"""
 import semlock, threading

@@ -14,7 +14,7 @@ import pytest
 
 import semlock
 from semlock import _queues, _watch, task
-from support import Child, wait_until
+from support import Child, content_of, wait_until, wine_keeps_locked_names
 
 FAST = {"durability": "none"}
 
@@ -133,7 +133,7 @@ def test_a_holder_that_keeps_its_place_is_not_counted(tmp_path):
         queue = Path(_queues.queue_of(path))
         queue.mkdir()
         for number, record in ((3, path), (4, other), (5, path)):
-            (queue / f"{number:016x}").write_bytes(Path(record).read_bytes())
+            (queue / f"{number:016x}").write_bytes(content_of(record))
         found = [place.info.pid for place in _watch.waiters(path, lock.info)]
     assert found == [child.pid, os.getpid()]
 
@@ -210,6 +210,7 @@ def test_keys_are_told_from_what_a_terminal_sends(text, keys):
     assert _watch.keys_of(text) == keys
 
 
+@wine_keeps_locked_names
 def test_a_lock_is_broken_after_a_yes_only(tmp_path, directory):
     path = tmp_path / "a.lock"
     lock = semlock.Lock(path)
