@@ -37,7 +37,12 @@ _LOST_RACES = 16
 def chance() -> float:
     """Draw a number from 0 on and below 1."""
     # os.urandom and not the random module: importing that costs more than the wait.
-    return int.from_bytes(os.urandom(2), "big") / 65536
+    try:
+        drawn = int.from_bytes(os.urandom(2), "big")
+    except OSError:
+        # PyPy opens a file for it, and a wait needs no descriptor to spare.
+        drawn = time.monotonic_ns() % 65536
+    return drawn / 65536
 
 
 def growing_pauses(chance: Callable[[], float] = chance) -> Iterable[float]:

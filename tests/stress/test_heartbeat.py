@@ -4,7 +4,6 @@ Nothing here waits for a time to pass.  A beat puts something into a queue, and 
 for that, or for the next beat of another lock when they want to see that nothing came.
 """
 
-import fcntl
 import gc
 import itertools
 import logging
@@ -231,6 +230,7 @@ def test_a_beat_that_is_too_far_off_to_wait_for_keeps_no_other_from_coming(new_l
 
 
 def test_somebody_who_sits_on_one_locks_guard_holds_up_no_other_beat(new_lock):
+    fcntl = pytest.importorskip("fcntl")
     stuck, other = new_lock("stuck.lock"), new_lock("other.lock")
     stuck.acquire()
     other.acquire()

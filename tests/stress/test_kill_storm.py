@@ -18,6 +18,10 @@ import pytest
 
 from semlock._policy import GRACE
 
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="it forks and signals; test_windows_storm is for there"
+)
+
 HERE = Path(__file__).resolve().parent
 LONG = float(os.environ.get("SEMLOCK_STRESS_SECONDS", "60"))
 MEMORY = "/dev/shm"

@@ -6,7 +6,6 @@ dead at once, and is what can't be known left alone.
 
 import errno
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,8 @@ import pytest
 
 import semlock
 from support import PATIENCE, Child, state_of, wait_until
+
+resource = pytest.importorskip("resource")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is about Linux' processes")
 

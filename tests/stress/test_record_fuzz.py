@@ -10,12 +10,14 @@ import re
 import time
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 import semlock
 from semlock._identity import Process, this_process
 from semlock._records import clean_tag, decode_text, encode_text
+
+pytest.importorskip("hypothesis")  # there are no builds of it for some Pythons
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 SECONDS = float(os.environ.get("SEMLOCK_STRESS_SECONDS", "60"))
 

@@ -4,7 +4,6 @@ The waiters are light: one process forks them all, so a hundred cost little more
 """
 
 import contextlib
-import fcntl
 import glob
 import mmap
 import os
@@ -17,6 +16,8 @@ import pytest
 
 import semlock
 from support import Child, state_of, wait_until
+
+fcntl = pytest.importorskip("fcntl")
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="it is about Linux' queues and events"

@@ -44,6 +44,7 @@ class Queue:
         self.path = path
         self.record = record
         self.members = []
+        self.ready = []
         self.asked = 0
         self.left = []
 
@@ -52,12 +53,18 @@ class Queue:
         self.left.append(self.members.pop(number))
         return self.left[-1]
 
+    def prepare(self, count, setup="import os, semlock"):
+        """Start those who are added next, who then ask at once."""
+        self.ready = [Child(setup) for _ in range(count)]
+        for child in self.ready:
+            child.run("None")
+
     def add(self, options="", *, timeout=None, see=True, setup="import os, semlock"):
         """Have one more stand in the queue."""
         before = len(tickets(self.path))
         name = self.asked
         self.asked += 1
-        member = Child(setup)
+        member = self.ready.pop() if self.ready else Child(setup)
         self.members.append(member)
         member.send(f"""
 lock = semlock.Lock({self.path!r}{options})
@@ -89,7 +96,7 @@ lock.release()
 def queue(path, tmp_path_factory):
     it = Queue(path, str(tmp_path_factory.mktemp("record") / "order"))
     yield it
-    for member in it.members + it.left:
+    for member in it.ready + it.members + it.left:
         member.close()
 
 
@@ -124,8 +131,10 @@ def test_threads_of_one_process_are_served_in_their_order_too(path):
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_one_whose_time_is_over_is_left_out(path, queue, number):
     with semlock.Lock(path):
+        queue.prepare(3)
         for place in range(3):
-            queue.add(", fair=True", timeout=0.3 if place == number else None)
+            # The others must come while it waits.
+            queue.add(", fair=True", timeout=PATIENCE / 10 if place == number else None)
         with pytest.raises(semlock.LockTimeoutError):
             queue.members[number].receive()
         assert len(tickets(path)) == 2

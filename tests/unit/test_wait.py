@@ -293,7 +293,9 @@ def test_ctrl_c_ends_a_wait_and_leaves_nothing_of_it(path, holder, alarm, place)
             assert len(tickets(path)) == place - 1
             # Its descriptors: none of a ticket, and of sources of events one for the next wait.
             assert files_open_in(directory) == []
-            assert events_open() == kept_events()
+            # Where garbage is collected late, the loops of other tests may still have some.
+            if sys.implementation.name == "cpython":
+                assert events_open() == kept_events()
         holder.run("lock.release()")
         if place == 2:
             first.receive()
