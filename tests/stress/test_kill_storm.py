@@ -22,6 +22,11 @@ pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="it forks and signals; test_windows_storm is for there"
 )
 
+# There a kill between creating and writing leaves what may be somebody's lock.
+no_mark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="this system marks no unfinished file"
+)
+
 HERE = Path(__file__).resolve().parent
 LONG = float(os.environ.get("SEMLOCK_STRESS_SECONDS", "60"))
 MEMORY = "/dev/shm"
@@ -109,6 +114,7 @@ def test_the_same_with_the_record_on_the_disk_before_the_lock_is_visible(tmp_pat
     storm(str(tmp_path), seconds=1.2, round=0.6, durability="full", kills=60)
 
 
+@no_mark
 def test_the_same_where_the_lock_is_created_at_its_path(place):
     storm(place, seconds=2.5, round=2.5, in_place=True, locks=40, kills_per_second=80, kills=50)
 
@@ -131,6 +137,7 @@ def test_a_long_storm_on_one_lock_with_many_workers(place):
     storm(place, seconds=LONG, round=1.0, locks=1, workers=16, kills=int(20 * LONG))
 
 
+@no_mark
 @pytest.mark.stress
 @pytest.mark.timeout(LONG * 3 + 120)
 def test_a_long_storm_where_locks_are_created_at_their_path(place):

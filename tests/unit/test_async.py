@@ -62,7 +62,8 @@ def run(function):
 
 def files():
     """What this process has open.  Event sources are kept for the next wait, and no others are."""
-    gc.collect()
+    for _ in range(1 if sys.implementation.name == "cpython" else 5):
+        gc.collect()  # elsewhere what has a finalizer takes several turns
     _native.drain_pool()
     if sys.platform == "win32":
         return None  # nobody says it there
@@ -70,9 +71,10 @@ def files():
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the directory itself
             found.append((os.readlink(f"/proc/self/fd/{number}"), int(number)))
-    idle = {kept - 1 for kept in _native.POOL.idle_events if kept}
-    assert {number for name, number in found if name == "anon_inode:inotify"} == idle
-    return sorted(name for name, number in found if number not in idle)
+    sources = {number for name, number in found if name == "anon_inode:inotify"}
+    if sys.implementation.name == "cpython":
+        assert sources == {kept - 1 for kept in _native.POOL.idle_events if kept}
+    return sorted(name for name, number in found if number not in sources)
 
 
 @pytest.fixture
@@ -794,6 +796,9 @@ def test_who_is_woken_and_cancelled_at_once_lets_the_next_have_it(
     run(main)
 
 
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="what is dropped is collected late there"
+)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("drop_the_loop_first", [False, True])
 def test_a_loop_is_closed_while_tasks_wait(path, nothing_left, drop_the_loop_first):

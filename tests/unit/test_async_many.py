@@ -716,6 +716,9 @@ def test_cancelling_at_any_suspension_leaves_nothing(path, way):
 FILES = ("_async_holding.py", "_async_many.py", "_async_shared.py", "_async_slots.py")
 
 
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython traces single bytecodes"
+)
 # Struck between making a coroutine and awaiting it.
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("way", ["slots", "write", "read", "any", "all"])
