@@ -55,6 +55,61 @@ def _this_task() -> ref[Any] | None:
     return None if task is None else ref(task)
 
 
+def deadlock_error(holder: Any, frame: FrameType) -> LockDeadlockError:
+    """Make the error of a task that would wait for itself."""
+    return LockDeadlockError(
+        f"{holder.path} is held by this very task, which would wait for itself for ever: it "
+        f"acquired the lock at {_explain.where(holder._place)} and would wait for it at "
+        f"{_explain.where((frame.f_code, frame.f_lasti))}. Release it first",
+        path=holder.path,
+    )
+
+
+class ForTasks:
+    """What every lock for tasks refuses to threads, and how it decorates."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        async def __aenter__(self) -> Any:
+            """Take the lock."""
+
+        async def __aexit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None:
+            """Let go of it."""
+
+    def __enter__(self) -> NoReturn:
+        refuse_enter(self)
+
+    def __call__(self, function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+        """Decorate a coroutine function, which then runs in a block of this lock."""
+        import functools  # noqa: PLC0415 - only for those who decorate
+        import inspect  # noqa: PLC0415
+
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(
+                f"{function.__qualname__} is no coroutine function, so it can't wait for the "
+                "lock: use the form of the lock that is for threads"
+            )
+
+        @functools.wraps(function)
+        async def locked(*args: P.args, **kwargs: P.kwargs) -> T:
+            async with self:
+                return await function(*args, **kwargs)
+
+        return locked
+
+
+def refuse_enter(lock: object) -> NoReturn:
+    """Say how to use what is for tasks."""
+    raise TypeError(f"{lock!r} is for tasks: use it with `async with`")
+
+
 class AsyncAcquired:
     """What ``await acquire()`` gives: a context manager that releases at the end."""
 
@@ -78,7 +133,7 @@ class AsyncAcquired:
         return f"<{self._lock!r}, acquired>"
 
 
-class AsyncLock(TextLock):
+class AsyncLock(ForTasks, TextLock):  # type: ignore[misc]  # it refuses what Lock does
     """``Lock`` for tasks: held exactly while a file exists at its path.
 
     :path:        the lock file; its directory must exist
@@ -157,11 +212,6 @@ class AsyncLock(TextLock):
         traceback: TracebackType | None,
     ) -> None:
         self.__exit__(kind, error, traceback)
-
-    def __enter__(self) -> NoReturn:
-        raise TypeError(
-            f"{self!r} is for tasks: use it with `async with`, or take semlock.Lock"
-        )
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free or its holder is dead; ``False`` if it is held."""
@@ -276,31 +326,4 @@ class AsyncLock(TextLock):
         serial, task = holder._holder
         this = _this_task()
         if serial == holder._native.serial and this is not None and this() is task():
-            raise LockDeadlockError(
-                f"{holder.path} is held by this very task, which would wait for itself for ever: "
-                f"it acquired the lock at {_explain.where(holder._place)} and would wait for it "
-                f"at {_explain.where((frame.f_code, frame.f_lasti))}. Release it first",
-                path=holder.path,
-            )
-
-    # ------------------------------------------------------------------ the rest
-
-    def __call__(  # type: ignore[override]  # it decorates what Lock refuses
-        self, function: Callable[P, Awaitable[T]]
-    ) -> Callable[P, Awaitable[T]]:
-        """Decorate a coroutine function, which then runs under the lock."""
-        import functools  # noqa: PLC0415 - only for those who decorate
-        import inspect  # noqa: PLC0415
-
-        if not inspect.iscoroutinefunction(function):
-            raise TypeError(
-                f"{function.__qualname__} is no coroutine function, so it can't wait for the "
-                "lock: use semlock.Lock"
-            )
-
-        @functools.wraps(function)
-        async def locked(*args: P.args, **kwargs: P.kwargs) -> T:
-            async with self:
-                return await function(*args, **kwargs)
-
-        return locked
+            raise deadlock_error(holder, frame)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import sys
 
-from semlock import _explain
-from semlock._async import AsyncLock, _this_task
-from semlock._errors import LockDeadlockError
+from semlock._async import AsyncLock, ForTasks, _this_task
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from types import FrameType, TracebackType
-    from typing import Any, NoReturn, ParamSpec, TypeVar
+    from typing import Any, ParamSpec, TypeVar
     from weakref import ref
 
     from typing_extensions import Self
@@ -46,16 +44,6 @@ def is_held_by(lock: Any, task: object) -> bool:
 def is_mine(lock: Any) -> bool:
     """Tell whether the task that runs here holds a lock."""
     return is_held_by(lock, _this_task())
-
-
-def deadlock_error(holder: Any, frame: FrameType) -> LockDeadlockError:
-    """Make the error of a task that would wait for itself."""
-    return LockDeadlockError(
-        f"{holder.path} is held by this very task, which would wait for itself for ever: it "
-        f"acquired the lock at {_explain.where(holder._place)} and would wait for it at "
-        f"{_explain.where((frame.f_code, frame.f_lasti))}. Release it first",
-        path=holder.path,
-    )
 
 
 class OwnWins:
@@ -136,7 +124,7 @@ class Entering:
         self._lock._leave(_this_task(), kind, error, traceback)
 
 
-class HeldByTasks:
+class HeldByTasks(ForTasks):
     """How tasks use a lock that threads use with ``with`` in its sync form."""
 
     __slots__ = ()
@@ -169,29 +157,3 @@ class HeldByTasks:
         traceback: TracebackType | None,
     ) -> None:
         self._leave(_this_task(), kind, error, traceback)
-
-    def __enter__(self) -> NoReturn:
-        refuse_enter(self)
-
-    def __call__(self, function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-        """Decorate a coroutine function, which then runs in a block of this lock."""
-        import functools  # noqa: PLC0415 - only for those who decorate
-        import inspect  # noqa: PLC0415
-
-        if not inspect.iscoroutinefunction(function):
-            raise TypeError(
-                f"{function.__qualname__} is no coroutine function, so it can't wait for the "
-                "lock: use the form of the lock that is for threads"
-            )
-
-        @functools.wraps(function)
-        async def locked(*args: P.args, **kwargs: P.kwargs) -> T:
-            async with self:
-                return await function(*args, **kwargs)
-
-        return locked
-
-
-def refuse_enter(lock: object) -> NoReturn:
-    """Say how to use what is for tasks."""
-    raise TypeError(f"{lock!r} is for tasks: use it with `async with`")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from semlock import _explain, _native
-from semlock._async import AsyncLock
-from semlock._async_holding import OwnWins, deadlock_error, is_mine, refuse_enter
+from semlock._async import AsyncLock, deadlock_error, refuse_enter
+from semlock._async_holding import OwnWins, is_mine
 from semlock._engine import _checked_timeout
 from semlock._errors import LockTimeoutError
 from semlock._hub import waiter_here

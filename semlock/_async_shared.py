@@ -8,12 +8,11 @@ import sys
 from time import monotonic
 
 from semlock import _native
-from semlock._async import AsyncLock, _this_task
+from semlock._async import AsyncLock, _this_task, deadlock_error
 from semlock._async_holding import (
     Entering,
     HeldByTasks,
     Holding,
-    deadlock_error,
     is_held_by,
     task_here,
 )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 
 from semlock import _explain, _native
-from semlock._async import AsyncLock, _this_task
+from semlock._async import AsyncLock, _this_task, deadlock_error
 from semlock._async_holding import (
     HeldByTasks,
     Holding,
     OwnWins,
-    deadlock_error,
     is_held_by,
     task_here,
 )
