@@ -36,19 +36,12 @@ import semlock
 from semlock import _native
 from semlock._identity import this_process
 from semlock._records import encode_text
+from wine import WINE
 
 if sys.platform == "win32":
     import _winapi
     import ctypes
     import msvcrt
-
-# Which Wine this is, if it is what stands here for Windows; otherwise empty.
-WINE = ""
-if sys.platform == "win32":
-    with contextlib.suppress(AttributeError):
-        _wine_version = ctypes.CDLL("ntdll").wine_get_version
-        _wine_version.restype = ctypes.c_char_p
-        WINE = _wine_version().decode()
 
 # Two calls of its own for what is one of Windows': other processes write in between.
 wine_appends_in_two_steps = pytest.mark.skipif(

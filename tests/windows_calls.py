@@ -42,6 +42,7 @@ from faultlib import (
     Actor,
     Fault,
     _plain,
+    forget_bursts,
     keep_a_claim,
     let_go,
     new_lock,
@@ -445,23 +446,11 @@ def mark_unfinished(path: str) -> None:
         raise ctypes.WinError(ctypes.get_last_error())
 
 
-# Wine stands in for Windows where there is none; what only Wine does wrong is left out there.
-WINE = sys.platform == "win32" and hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
-
-
 def file_id(path: str) -> int:
     """Give the number of a file that may be a held lock."""
     from semlock import _native
 
     return _native.look(os.fsencode(path)).view.ino
-
-
-def forget_bursts() -> None:
-    """Let no lock seem to have been taken again and again, which depends on the time."""
-    from semlock import _native
-
-    bursts = _native.ffi.buffer(_native.POOL.bursts)
-    bursts[:] = bytes(len(bursts))
 
 
 def handle_count() -> int:

@@ -17,7 +17,6 @@ import faulthandler
 import gc
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,18 @@ import warnings
 
 import semlock
 import windows_calls
+from common_ops import acquires, cleans, reclaims, releases, removes, tries_a_batch
+from faultcase import (
+    OPERATIONS,
+    BadEndingError,
+    Case,
+    Sweep,
+    explain,
+    learn_dead_record,
+    leave_dead,
+    must,
+    operation,
+)
 from faultlib import (
     FAIL_AFTER,
     FAIL_BEFORE,
@@ -34,7 +45,6 @@ from faultlib import (
     PATIENCE,
     Always,
     Fault,
-    keep_a_claim,
     new_lock,
     set_grace,
     stop_before,
@@ -42,7 +52,8 @@ from faultlib import (
 from semlock import _native
 from semlock._identity import this_process
 from semlock._policy import GRACE
-from windows_calls import WINE, Calls, WindowsActor, bytes_at, forget_bursts, handle_count
+from windows_calls import Calls, WindowsActor, bytes_at, handle_count
+from wine import WINE
 
 # The core tells five kinds of errors apart.  The short runs have one that can mean two things,
 # one that it helps itself with, and one for which it knows another way.
@@ -67,9 +78,12 @@ UNFAILING = ("Sleep",)
 # What changes nothing and opens nothing, so that it is the same whether it was made or not.
 QUESTIONS = ("Get", "ReadFile", "Wait", "RegQuery", "FindNextFile")
 
-# Which faults say nothing under Wine.  A file that was moved by its name has another identity
-# there for those who had it open: the number of its volume is gone.
-LEFT_OUT = {("SetFileInformationByHandle rename", "NOT_SUPPORTED")} if WINE else set()
+# Which faults say nothing.  That a name can't be asked because of how others use it is said of
+# names that are there, and never of a free one.  A file that was moved by its name has another
+# identity under Wine for those who had it open: the number of its volume is gone.
+LEFT_OUT = {("GetFileAttributesW", "SHARING_VIOLATION")}
+if WINE:
+    LEFT_OUT |= {("SetFileInformationByHandle rename", "NOT_SUPPORTED")}
 
 # Where a file can't be deleted as POSIX does it, one that can't be moved aside either keeps its
 # name until its holder closes it.
@@ -78,10 +92,8 @@ LEFT_OUT_OF = {"remove_by_force": {"SetFileInformationByHandle rename"}} if WINE
 # How many are killed at the same time.
 VICTIMS = 3
 
-# Within this time a wait must end well.  A waiter looks for itself more seldom than that, so
-# that none ends well only because of it.
+# Within this time a wait must end well.
 WAIT = 5.0
-semlock._waiting._SAFETY = 1000.0
 # Who lets nobody delete a file is waited for until then; that is nothing to be waited for here.
 semlock._status.GUARD_PATIENCE = 0.01
 
@@ -89,190 +101,70 @@ calls = Calls()
 calls.skip_sync()
 
 
-class BadEndingError(Exception):
-    """Something is not as it must be."""
+class WindowsCase(Case):
+    """A case whose faults happen to the core's calls of Windows."""
 
-
-def must(holds: object, message: str) -> None:
-    """Say what is wrong, unless it is right."""
-    if not holds:
-        raise BadEndingError(message)
-
-
-class Case:
-    """One operation in one directory, with one fault or none."""
-
-    def __init__(self, directory: str, fault: Fault | Always | None) -> None:
-        self.directory = directory
-        self.path = os.path.join(directory, "the.lock")
-        self.fault = fault
-        self.error: BaseException | None = None
-        self.calls: list[str] = []
-        self.value: object = None
-        self.opened = 0
-
-    @property
-    def names(self) -> list[str]:
-        """What is in the directory."""
-        return sorted(os.listdir(self.directory))
-
-    def beside(self, name: str) -> str:
-        """Give another path in the directory."""
-        return os.path.join(self.directory, name)
+    machine = calls
+    hopeless = 0.05
+    patience = WAIT
 
     @contextlib.contextmanager
     def under_fault(self):
-        """What is done here is what the fault happens to."""
-        forget_bursts()
-        before = len(calls.open)
-        once = isinstance(self.fault, Fault)
-        if isinstance(self.fault, Always):
-            calls.refuse(self.fault.name, self.fault.error)
-        calls.arm(*([self.fault] if once else []))
-        try:
+        """What is done here is what the fault happens to; then everything works again."""
+        with super().under_fault():
             yield
-        except BaseException as error:
-            self.error = error
-        happened = calls.happened
-        self.calls = calls.disarm()
         calls.refuse_nothing()
-        self.opened = len(calls.open) - before
-        must(happened or not once, "the operation makes other calls this time")
 
-    # ------------------------------------------------------------ what must be true
+    def count_open(self) -> int:
+        """Count what the core has open."""
+        return len(calls.open)
 
-    def is_clear(self, *kinds: type[BaseException]) -> bool:
-        """Whether it raised a clear error: of these kinds, if there are any."""
-        if self.error is None:
-            return False
-        if isinstance(self.error, semlock.SemlockError):
-            must(self.error.path, f"the error names no lock: {self.error!r}")
-        else:
-            must(isinstance(self.error, OSError), f"not a clear error: {self.error!r}")
-            must(self.error.filename, f"the error names no file: {self.error!r}")
-            must(self.error.winerror, f"the error has no number of Windows': {self.error!r}")
-        must(not kinds or isinstance(self.error, kinds), f"unexpected error {self.error!r}")
-        return True
+    def bytes_at(self, path: str) -> bytes | None:
+        """Read a file that may be a held lock; ``None`` if there is none."""
+        return bytes_at(path)
 
-    def holds(self, lock: semlock.Lock) -> None:
-        """The lock is held, its record is whole and its own."""
-        must(lock.held, "the object doesn't know that it holds the lock")
-        content = bytes_at(lock.path)
-        must(content is not None, "the lock is held and its file is not there")
-        # A refresh may or may not have come to writing the time.
-        stamps = {lock._native.stamp + later for later in (-1, 0, 1, 2)}
-        texts = [lock._text(lock._record, stamp) for stamp in stamps]
-        must(content in texts, f"not its own whole record: {content!r}")
+    def tells_why(self, error: BaseException) -> None:
+        """What Windows refuses has a number there."""
+        if not isinstance(error, semlock.SemlockError):
+            must(error.winerror, f"the error has no number of Windows': {error!r}")
+
+    def is_marked_as_held(self, lock: semlock.Lock) -> None:
+        """It is not marked as unfinished, and nobody can remove it."""
         try:
             semlock.remove(lock.path)
         except semlock.LockHeldError as held:
             must(not held.status.unfinished, "a held lock is marked as unfinished")
         else:
             raise BadEndingError("a living holder was robbed")
-        lock.check()
 
-    def holds_or_nothing(self, lock: semlock.Lock, *, left: bytes | None = None) -> None:
-        """An acquisition ended in a lock that is held, or an error with nothing left.
-
-        ``left`` is what a dead holder had left there, which may still be there.
-        """
-        if self.error is None:
-            self.holds(lock)
-            must(self.opened in (-1, 0, 1), f"{self.opened} handles for one lock")
-            return
-        self.is_clear(OSError)
-        must(not lock.held, f"held, in spite of {self.error!r}")
-        must(self.opened in (-1, 0), f"{self.opened} handles leaked with {self.error!r}")
-        content = bytes_at(lock.path)
-        if content is not None:
-            if self.can_leave_a_file() and semlock.status(lock.path).unfinished:
-                set_grace(0)
-            else:
-                must(content == left, f"a lock file is left behind with {self.error!r}")
-        # Nothing that it met has broken the object.  When to look at a holder again is not
-        # what is tested, so it looks at once.
-        lock._native.look_at = 0
-        lock.acquire(timeout=1)
-        self.holds(lock)
-
-    def waits(self, lock: semlock.Lock, meanwhile) -> None:
-        """Acquire a held lock; what happens in the meantime happens at its first sleep."""
-        todo = [meanwhile]
-
-        def asleep() -> None:
-            if todo:
-                todo.pop()()
-
-        calls.when_asleep(asleep)
-        try:
-            with self.under_fault():
-                lock.acquire(timeout=0.05 if isinstance(self.fault, Always) else WAIT)
-        finally:
-            calls.when_asleep(None)
-        if isinstance(self.fault, Always) and isinstance(self.error, semlock.LockTimeoutError):
-            # Nobody can see what he is not allowed to see, however long he waits.
-            must(not lock.held, "held, and timed out")
-            must(self.opened in (-1, 0), f"{self.opened} handles leaked")
-            self.error = None
-            lock._native.look_at = 0
-            asleep()
-            lock.acquire(timeout=1)
-            self.opened = 0
-            return
-        must(
-            not isinstance(self.error, semlock.LockTimeoutError),
-            "the news of a release was missed",
-        )
-        if todo:
-            asleep()
-
-    def lets_go(self, lock: semlock.Lock) -> None:
-        """Release what is held; nothing may be left of it."""
-        lock.release()
-        self.is_free(lock)
-
-    def is_free(self, lock: semlock.Lock) -> None:
-        """The lock is free, and its object knows."""
-        must(not lock.held, "the object believes that it holds a lock that was released")
-        must(bytes_at(lock.path) is None, "a released lock's file is still there")
-
-    def _hits(self, *names: str, actions=(FAIL_BEFORE, FAIL_AFTER)) -> bool:
-        if isinstance(self.fault, Always):
-            return FAIL_BEFORE in actions and self.fault.name in names
-        if self.fault is None:
-            return False
-        _, number, action, _ = self.fault.what
-        return action in actions and self.calls[number - 1] in names
-
-    def can_leave_a_file(self) -> bool:
+    def can_leave_unfinished(self) -> bool:
         """Whether a file stays that can't be removed, or of which nobody knows.
 
         Nobody can know that a file, whose making has failed, was made all the same.  It says
         itself that it is unfinished or temporary, and goes after the grace time.
         """
-        return self._hits("CreateFileW new", actions=(FAIL_AFTER,)) or self._hits(
+        return self.fails_once("CreateFileW new", actions=(FAIL_AFTER,)) or self._fails(
             "SetFileInformationByHandle delete", "SetFileInformationByHandle rename"
         )
 
     def can_leave_a_queue(self) -> bool:
         """Whether a waiter can't take back the directory of its queue, which nobody waits for."""
-        return self._hits(
+        return self._fails(
             "RemoveDirectoryW", "CreateDirectoryW", "CreateFileW new", "FindNextFileW"
         )
 
-    def leaves_nothing(self) -> None:
-        """No file is left when the kept claims are given up."""
+    def _fails(self, *names: str) -> bool:
+        return self.fails_always(*names) or self.fails_once(*names)
+
+    def run(self, operation) -> None:
+        """Do it all; no file and no handle is left when the kept claims are given up."""
+        before = dict(calls.open)
+        operation(self)
         _native.drain_pool()
-        if self.can_leave_a_file() or self.can_leave_a_queue():
+        if self.can_leave_unfinished() or self.can_leave_a_queue():
             set_grace(0)
             semlock.clean(self.directory)
         must(not self.names, f"left behind: {self.names}")
-
-    def run(self, operation) -> None:
-        """Do it all."""
-        before = dict(calls.open)
-        operation(self)
-        self.leaves_nothing()
         leaked = {handle: name for handle, name in calls.open.items() if handle not in before}
         must(not leaked, f"handles are left open: {sorted(leaked.values())}")
 
@@ -280,104 +172,15 @@ class Case:
 # ---------------------------------------------------------------- what others have left
 
 
-_dead_record = b""
-
-
-def learn_a_dead_record(directory: str) -> None:
-    """Get the record of a process that has died while it held a lock."""
-    global _dead_record
+def have_one_die(directory: str) -> None:
+    """Have a process die while it holds a lock, and learn its record."""
     path = os.path.join(directory, "template")
     windows_calls.leave_dead_lock(path)
-    _dead_record = bytes_at(path)
+    learn_dead_record(bytes_at(path))
     os.unlink(path)
 
 
-def leave_dead(path: str) -> bytes:
-    """Leave a file as a dead process does."""
-    with open(path, "xb") as file:
-        file.write(_dead_record)
-    return _dead_record
-
-
-# ---------------------------------------------------------------- the operations
-
-
-OPERATIONS = {}
-
-
-def operation(
-    function=None,
-    *,
-    grace: bool = False,
-    foreign: bool = False,
-    long: bool = False,
-    kills: bool = False,
-    slow: bool = False,
-):
-    """Name an operation.
-
-    ``grace``    what a kill leaves is no record yet, and goes after the grace time only
-    ``foreign``  the file at the path is another program's, and goes with that program
-    ``long``     it is much like another one, and left to the long runs
-    ``kills``    who is killed in it is not left to the long runs
-    ``slow``     each time takes a process, so that one error must do
-    """
-
-    def name_it(function):
-        function.grace = grace
-        function.foreign = foreign
-        function.slow = slow
-        OPERATIONS[function.__name__] = function
-        return function
-
-    return name_it if function is None else name_it(function)
-
-
-def acquires(case: Case, lock: semlock.Lock, *, left: bytes | None = None) -> None:
-    with case.under_fault():
-        lock.acquire(timeout=0)
-    case.holds_or_nothing(lock, left=left)
-    case.lets_go(lock)
-
-
-def releases(case: Case, lock: semlock.Lock) -> None:
-    with case.under_fault():
-        lock.release()
-    if case.is_clear(OSError):
-        case.holds(lock)
-        lock.release()
-    case.is_free(lock)
-
-
-@operation(kills=True)
-def fresh_acquire(case):
-    acquires(case, new_lock(case.path))
-
-
-@operation(long=True)
-def first_acquire_of_a_process(case):
-    semlock._process._after_fork_in_child()  # which makes a process as new as it can be
-    acquires(case, new_lock(case.path))
-
-
-@operation(kills=True)
-def acquire_with_a_kept_claim(case):
-    keep_a_claim(case.path)
-    acquires(case, new_lock(case.path))
-
-
-@operation(long=True)
-def acquire_with_a_kept_claim_and_a_shorter_record(case):
-    lock = new_lock(case.path, tag="a long tag")
-    for _ in range(2):
-        lock.acquire(timeout=0)
-        lock.release()
-    acquires(case, new_lock(case.path))
-
-
-@operation(grace=True)
-def acquire_in_place(case):
-    acquires(case, new_lock(case.path, in_place=True))
+# ---------------------------------------------------------------- the operations of this system
 
 
 @operation(grace=True, long=True)
@@ -386,88 +189,9 @@ def acquire_in_place_without_a_guard(case):
     acquires(case, new_lock(case.path, in_place=True))
 
 
-@operation(long=True)
-def acquire_detached(case):
-    acquires(case, new_lock(case.path, detached=True))
-
-
-def fails_to_take(case: Case, holder: semlock.Lock, other: semlock.Lock) -> None:
-    with case.under_fault():
-        case.value = other.try_acquire()
-    must(case.is_clear(OSError) or case.value is False, f"{case.value!r} on a held lock")
-    must(case.opened in (-1, 0), f"{case.opened} handles leaked")
-    must(not other.held, "two hold one lock")
-    case.holds(holder)
-    case.lets_go(holder)
-
-
-@operation
-def failed_try(case):
-    holder, other = new_lock(case.path), new_lock(case.path)
-    holder.acquire(timeout=0)
-    fails_to_take(case, holder, other)
-
-
-@operation(long=True)
-def failed_try_with_a_kept_claim(case):
-    keep_a_claim(case.path)
-    holder, other = new_lock(case.path, detached=True), new_lock(case.path)
-    holder.acquire(timeout=0)
-    fails_to_take(case, holder, other)
-
-
-@operation(long=True)
-def failed_try_again(case):
-    holder, other = new_lock(case.path), new_lock(case.path)
-    holder.acquire(timeout=0)
-    other.try_acquire()
-    fails_to_take(case, holder, other)
-
-
 @operation
 def batch_try(case):
-    held = new_lock(case.beside("b"))
-    held.acquire(timeout=0)
-    locks = [new_lock(case.beside(name)) for name in "ab"]
-    with case.under_fault():
-        case.value = semlock.try_acquire_many(locks)
-    must(not locks[1].held, "two hold one lock")
-    if case.is_clear(OSError):
-        for lock in locks:
-            # Where a lock can't even be let go of, its object says that it is still held.
-            must(not lock.held or isinstance(case.fault, Always), "a failed batch holds on")
-            if lock.held:
-                lock.release()
-        case.value = semlock.try_acquire_many(locks)
-    for lock, taken in zip(locks, case.value, strict=True):
-        if lock is locks[1]:
-            must(taken is None, "a held lock counts as taken")
-        else:
-            must(taken is lock, "a free lock was not taken")
-            case.holds(lock)
-            case.lets_go(lock)
-    case.holds(held)
-    case.lets_go(held)
-
-
-def reclaims(case: Case, left: bytes) -> None:
-    lock = new_lock(case.path)
-    with case.under_fault():
-        lock.acquire(timeout=0)
-    if isinstance(case.error, semlock.LockTimeoutError):
-        # What can't be looked at counts as held.
-        must(bytes_at(case.path) == left, "a lock that can't be looked at was changed")
-        case.error = None
-        lock._native.look_at = 0
-        lock.acquire(timeout=1)
-    case.holds_or_nothing(lock, left=left)
-    case.lets_go(lock)
-    semlock.clean(case.directory)
-
-
-@operation
-def reclaim(case):
-    reclaims(case, leave_dead(case.path))
+    tries_a_batch(case, "ab")
 
 
 @operation(long=True)
@@ -492,186 +216,23 @@ def release(case):
     releases(case, lock)
 
 
-@operation(kills=True)
-def release_that_keeps(case):
-    lock = new_lock(case.path)
-    lock.acquire(timeout=0)
-    lock.release()
-    lock.acquire(timeout=0)
-    releases(case, lock)
-
-
-@operation(long=True)
-def release_that_keeps_and_sweeps(case):
-    leave_dead(case.beside(".semlock-1.kept"))
-    leave_dead(case.beside(".semlock-0123456789abcdef0123456789abcdef.tmp"))
-    lock = new_lock(case.path)
-    lock.acquire(timeout=0)
-    lock.release()
-    lock.acquire(timeout=0)
-    releases(case, lock)
-    semlock.clean(case.directory)
-
-
-@operation(long=True)
-def release_of_a_kept_claim(case):
-    keep_a_claim(case.path)
-    lock = new_lock(case.path)
-    lock.acquire(timeout=0)
-    releases(case, lock)
-
-
-@operation(long=True)
-def release_in_place(case):
-    lock = new_lock(case.path, in_place=True)
-    lock.acquire(timeout=0)
-    releases(case, lock)
-
-
-@operation(long=True)
-def release_that_finds_the_lock_lost(case):
-    lock, successor = new_lock(case.path), new_lock(case.path)
-    lock.acquire(timeout=0)
-    semlock.remove(case.path, force=True)
-    successor.acquire(timeout=0)
-    with case.under_fault():
-        lock.release()
-    if isinstance(case.error, semlock.LockLostError):
-        case.error = None
-    else:
-        must(case.is_clear(OSError), "a lost lock was released without a word")
-        must(lock.held, "the loss was not told, and now it can't be")
-        try:
-            lock.release()
-        except semlock.LockLostError:
-            pass
-        else:
-            raise BadEndingError("a lost lock was released without a word")
-    must(not lock.held, "a lost lock counts as held")
-    case.holds(successor)
-    case.lets_go(successor)
-
-
-@operation
-def refresh(case):
-    lock = new_lock(case.path)
-    lock.acquire(timeout=0)
-    with case.under_fault():
-        lock.refresh()
-    case.is_clear(OSError)
-    must(case.opened == 0, f"{case.opened} handles leaked")
-    case.holds(lock)
-    lock.refresh()
-    case.holds(lock)
-    case.lets_go(lock)
-
-
-@operation(long=True)
-def check(case):
-    lock = new_lock(case.path)
-    lock.acquire(timeout=0)
-    with case.under_fault():
-        lock.check()
-    case.is_clear(OSError)
-    must(case.opened == 0, f"{case.opened} handles leaked")
-    case.holds(lock)
-    case.lets_go(lock)
-
-
-@operation(long=True)
-def status_of_a_held_lock(case):
-    lock = new_lock(case.path)
-    lock.acquire(timeout=0)
-    with case.under_fault():
-        case.value = semlock.status(case.path)
-    if not case.is_clear(OSError):
-        must(case.value.state in ("held", "unreadable"), f"a held lock is {case.value.state}")
-        must(case.value.verdict != "dead", f"a living holder is dead: {case.value.evidence}")
-    must(case.opened == 0, f"{case.opened} handles leaked")
-    case.holds(lock)
-    case.lets_go(lock)
-
-
-@operation(long=True)
-def status_of_a_dead_lock(case):
-    leave_dead(case.path)
-    with case.under_fault():
-        case.value = semlock.status(case.path)
-    if not case.is_clear(OSError):
-        must(case.value.state != "free", "a lock that is there is free")
-    must(case.opened == 0, f"{case.opened} handles leaked")
-    semlock.remove(case.path)
-
-
-def removes(case: Case, **options: object) -> None:
-    with case.under_fault():
-        semlock.remove(case.path, **options)
-    if case.is_clear(OSError, semlock.LockHeldError):
-        must(bytes_at(case.path) is not None, f"it is gone, in spite of {case.error!r}")
-        semlock.remove(case.path, **options)
-    must(case.opened == 0, f"{case.opened} handles leaked")
-    must(bytes_at(case.path) is None, "what was removed is still there")
-    semlock.clean(case.directory)
-
-
 @operation
 def remove_a_dead_lock(case):
     leave_dead(case.path)
     removes(case)
 
 
-@operation(long=True)
-def remove_by_force(case):
-    lock = new_lock(case.path)
-    lock.acquire(timeout=0)
-    removes(case, force=True)
-    try:
-        lock.release()
-    except semlock.LockLostError:
-        pass
-    else:
-        raise BadEndingError("a robbed holder released without a word")
-
-
-@operation(foreign=True, long=True)
-def remove_a_file_that_is_no_record(case):
-    with open(case.path, "wb"):
-        pass
-    removes(case, force=True)
-
-
-def cleans(case: Case, *names: str) -> None:
-    for name in names:
-        leave_dead(case.beside(name))
-    lock = new_lock(case.path)
-    lock.acquire(timeout=0)
-    with case.under_fault():
-        semlock.clean(case.directory)
-    case.is_clear(OSError)
-    must(case.opened == 0, f"{case.opened} handles leaked")
-    case.holds(lock)
-    semlock.clean(case.directory)
-    must(case.names == ["the.lock"], f"clean left {case.names}")
-    case.lets_go(lock)
-
-
 @operation
 def clean(case):
-    cleans(case, ".semlock-1.kept")
+    leave_dead(case.beside(".semlock-1.kept"))
+    cleans(case)
 
 
 @operation(long=True)
 def clean_much(case):
-    temporary = ".semlock-0123456789abcdef0123456789abcdef.tmp"
-    cleans(case, "dead.lock", ".semlock-1.kept", temporary)
-
-
-@operation(long=True)
-def giving_up_kept_claims(case):
-    keep_a_claim(case.path)
-    with case.under_fault():
-        _native.drain_pool()
-    semlock.clean(case.directory)
+    for name in ("dead.lock", ".semlock-1.kept", f".semlock-{'0123456789abcdef' * 2}.tmp"):
+        leave_dead(case.beside(name))
+    cleans(case)
 
 
 # Others who take part in a wait, and stay for the next one.
@@ -700,7 +261,7 @@ def status_of_a_living_process_without_a_witness(case):
     if not case.is_clear(OSError):
         must(case.value.verdict != "dead", f"a living holder is dead: {case.value.evidence}")
         must(case.value.state != "stale", "a living holder is to be robbed")
-    must(case.opened == 0, f"{case.opened} handles leaked")
+    case.leaks_nothing()
     other.do("lock.check(), lock.release()")
 
 
@@ -791,7 +352,7 @@ def wait_until_the_time_is_over(case):
         case.error = None
     else:
         must(case.is_clear(OSError), "it took a lock that is held")
-    must(case.opened == 0, f"{case.opened} handles leaked")
+    case.leaks_nothing()
     must(not lock.held, "two hold one lock")
     other.do("lock.release(), native.drain_pool()")
     lock.acquire(timeout=1)
@@ -802,31 +363,12 @@ def wait_until_the_time_is_over(case):
 # ---------------------------------------------------------------- one case after the other
 
 
-def explain(error: BaseException) -> str:
-    """Say what went wrong, and where if it was not the judge who said it."""
-    if isinstance(error, BadEndingError):
-        return str(error)
-    place = error.__traceback__
-    while place.tb_next is not None:
-        place = place.tb_next
-    file = os.path.basename(place.tb_frame.f_code.co_filename)
-    return f"{error!r} at {file}:{place.tb_lineno}"
-
-
-class Sweep:
-    """One operation with every fault at every call."""
-
-    def __init__(self, name: str, base: str) -> None:
-        self.name = name
-        self.operation = OPERATIONS[name]
-        self.base = base
-        self.cases = 0
-        self.problems: dict[str, list[str]] = {}
-        self._directories = 0
+class WindowsSweep(Sweep):
+    """One operation with every fault at every call, in this process."""
 
     def report(self, what: str) -> dict[str, object]:
         """Do it all, and say what came of it."""
-        learn_a_dead_record(self.base)
+        have_one_die(self.base)
         names = self._attempt("without a fault", None)
         handles = handle_count()
         if names and what == "kills":
@@ -835,20 +377,12 @@ class Sweep:
             self._fail(names, long=what == "all-errors")
         for other in _others:
             other.close()
-        problems = [f"{what}: {', '.join(when)}" for what, when in self.problems.items()]
         return {
             "calls": names,
             "cases": self.cases,
-            "problems": problems,
+            "problems": self.all_problems(),
             "leaked": handle_count() - handles,
         }
-
-    def _new_directory(self) -> str:
-        # A name of its own for each case: the package remembers where it has been.
-        self._directories += 1
-        directory = os.path.join(self.base, f"{os.getpid()}-{self._directories}")
-        os.mkdir(directory)
-        return directory
 
     def _attempt(self, what: str, fault: Fault | Always | None) -> list[str]:
         """Do it once, in a directory that goes again if nothing is left in it."""
@@ -856,22 +390,18 @@ class Sweep:
             now.write(what)  # in case it hangs
         faulthandler.dump_traceback_later(2 * PATIENCE, exit=True)
         forget_what_was_before()
-        directory = self._new_directory()
-        case = Case(directory, fault)
+        directory = self.new_directory()
+        case = WindowsCase(directory, fault)
         try:
             case.run(self.operation)
             must(case.error is None or fault is not None, repr(case.error))
             os.rmdir(directory)
         except Exception as error:
-            self._problem(what, explain(error))
+            self.add_problem(what, explain(error))
             for other in _others:
                 other.close()
             _others.clear()
         return case.calls
-
-    def _problem(self, what: str, problem: str) -> None:
-        problem = re.sub(rf"{re.escape(self.base)}.\d+-\d+", "...", problem)
-        self.problems.setdefault(problem.replace(self.base, "..."), []).append(what)
 
     def _fail(self, names: list[str], *, long: bool) -> None:
         """Do it with one error after the other."""
@@ -913,13 +443,14 @@ class Sweep:
                         ended == windows_calls.KILLED,
                         f"it was not killed, but ended as {ended}",
                     )
-                    self._take_over(directory)
+                    forget_what_was_before()
+                    self.take_over(directory, within=WAIT, clean_within=WAIT)
                 except Exception as error:
-                    self._problem(what, explain(error))
+                    self.add_problem(what, explain(error))
             deaths = deaths[VICTIMS:]
 
     def _victim(self, action: int, number: int):
-        directory = self._new_directory()
+        directory = self.new_directory()
         code = "import windows_ops; windows_ops.be_killed()"
         process = subprocess.Popen(
             windows_calls.python(code, self.name, directory, str(action), str(number)),
@@ -929,28 +460,6 @@ class Sweep:
         )
         return (action, number), process, directory
 
-    def _take_over(self, directory: str) -> None:
-        """Acquire what a killed process has left, and leave no trace."""
-        forget_what_was_before()
-        set_grace(0 if self.operation.grace else GRACE)
-        path = os.path.join(directory, "the.lock")
-        if self.operation.foreign and os.path.lexists(path):
-            os.unlink(path)
-        lock = semlock.Lock(path)
-        lock.acquire(timeout=WAIT)
-        lock.check()
-        lock.release()
-        # Whatever was never finished is old enough to go, and so are others who took part.
-        set_grace(0)
-        end = time.monotonic() + WAIT
-        while True:
-            semlock.clean(directory)
-            if not os.listdir(directory) or time.monotonic() > end:
-                break
-            time.sleep(0.01)
-        must(not os.listdir(directory), f"clean left {os.listdir(directory)}")
-        os.rmdir(directory)
-
 
 def be_killed() -> None:
     """Do an operation up to the call at which it is killed."""
@@ -958,11 +467,11 @@ def be_killed() -> None:
     gc.disable()
     beside = f"{directory}.beside"
     os.mkdir(beside)
-    learn_a_dead_record(beside)
+    have_one_die(beside)
     os.rmdir(beside)
     this_process()
     forget_what_was_before()
-    case = Case(directory, Fault(int(action), nth=int(number)))
+    case = WindowsCase(directory, Fault(int(action), nth=int(number)))
     case.run(OPERATIONS[name])
 
 
@@ -980,4 +489,4 @@ if __name__ == "__main__":
     gc.disable()
     warnings.simplefilter("error")
     this_process()
-    print(json.dumps(Sweep(sys.argv[1], sys.argv[2]).report(sys.argv[3])))
+    print(json.dumps(WindowsSweep(sys.argv[1], sys.argv[2]).report(sys.argv[3])))

@@ -1,7 +1,8 @@
 """Each operation, with each fault at each of its system calls.
 
-What is done and what must be true afterwards is in ``faultops``; a fault is an error before
-or after the call was made, the same error for ever, or SIGKILL before or after it.
+What is done and what must be true afterwards is in ``faultops`` and ``common_ops``; a fault is
+an error before or after the call was made, the same error for ever, or SIGKILL before or after
+it.
 """
 
 import json
@@ -19,6 +20,7 @@ import faultlib
 from semlock import _core
 
 SOURCE = Path(faultlib.__file__).with_name("faultops.py")
+COMMON = SOURCE.with_name("common_ops.py")
 # All of which every operation meets, but for those that take long: they meet the ones that the
 # core tells from others, and one of the others.
 TYPICAL = ["EIO", "EINTR", "EACCES"]
@@ -26,11 +28,9 @@ EVERY = ["ENOSPC", "EIO", "EMFILE", "EINTR", "ENOLCK", "EACCES", "EROFS", "ESTAL
 
 
 def operations():
-    """Read them from the source: importing it would want the shim in this process."""
-    found = re.findall(
-        r"^@operation(.*)\ndef (\w+)", SOURCE.read_text(encoding="utf-8"), re.MULTILINE
-    )
-    for options, name in found:
+    """Read them from the sources: importing them would want the shim in this process."""
+    text = "".join(source.read_text(encoding="utf-8") for source in (COMMON, SOURCE))
+    for options, name in re.findall(r"^@operation(.*)\ndef (\w+)", text, re.MULTILINE):
         waits = name.startswith("wait_")
         rare = [pytest.mark.stress] if "long=True" in options or waits else []
         yield pytest.param(name, EVERY, marks=rare, id=name)

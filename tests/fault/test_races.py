@@ -9,56 +9,28 @@ and sees the same races being lost: so these tests can fail.
 import errno
 import functools
 import os
+from pathlib import Path
 
 import pytest
 
-from faultlib import ActorError, die_after, die_before, stop_after, stop_before
-
-
-class LostRaceError(AssertionError):
-    """The lock did not do what it is for."""
-
-
-def expect_one_holder(*actors):
-    """One of them holds the lock, and its file is at the path."""
-    holders = [one for one in actors if one.do("lock.held")]
-    if len(holders) != 1:
-        raise LostRaceError(f"{len(holders)} hold the lock")
-    expect_to_hold(holders[0])
-    return holders[0]
-
-
-def expect_to_hold(one):
-    """It holds the lock, and its file is at the path."""
-    if not one.do("lock.held"):
-        raise LostRaceError("the lock is not held")
-    try:
-        one.do("lock.check()")
-    except ActorError as error:
-        raise LostRaceError(f"its lock is gone: {error}") from None
-
-
-def start_afresh(one):
-    """Let go of what it holds, and have a lock that has seen nothing yet."""
-    one.do("let_go(lock)")
-    one.have("lock", "new_lock(path)")
-
-
-def every_stop(one, expression, ready):
-    """Begin something again and again, and stop it at one call after the other.
-
-    ``ready`` is called before each beginning.
-    """
-    for stop in (stop_before, stop_after):
-        number = 1
-        ready()
-        while one.begin(expression, stop(nth=number)):
-            yield
-            number += 1
-            ready()
-        assert number > 1
-        one.finish()
-
+from faultlib import ActorError, die_after, die_before, stop_before
+from racelib import (
+    LostRaceError,
+    a_try,
+    clean_at_every_stop,
+    create_at_every_pair_of_stops,
+    create_at_every_stop,
+    end_while_robbed,
+    every_pair_of_stops,
+    every_stop,
+    expect_one_holder,
+    expect_to_hold,
+    have_only,
+    may_be_told_of_its_loss,
+    rob_at_every_pair_of_stops,
+    rob_by_token,
+    start_afresh,
+)
 
 # ---------------------------------------- 1: two reclaimers, one stale lock
 
@@ -90,39 +62,10 @@ def test_a_reclaimer_about_to_unlink_keeps_its_rival_away(actor, path):
 # ---------------------------------------- 2: the robbed holder's release
 
 
-def may_be_told_of_its_loss(do, *what):
-    try:
-        do(*what)
-    except ActorError as error:
-        if error.kind != "LockLostError":
-            raise
-
-
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("end", ["lock.release()", "lock.refresh()"])
 def test_a_robbed_holder_leaves_its_successors_lock_alone(actor, path, kept, end):
-    holder, robber = actor(), actor()
-    robber.have("lock", "new_lock(path, policy=lambda status: 'the test says so')")
-    if kept:
-        holder.do("keep_a_claim(path)")
-
-    def ready():
-        robber.do("let_go(lock)")
-        holder.do("let_go(lock)")
-        if not kept:
-            holder.do("native.drain_pool()")
-        holder.do("lock.acquire(timeout=1)")
-
-    for _ in every_stop(holder, end, ready):
-        robbed = robber.do("lock.try_acquire()")
-        if robbed:
-            with open(path, "rb") as file:
-                content = file.read()
-        may_be_told_of_its_loss(holder.finish)
-        if robbed:
-            expect_to_hold(robber)
-            with open(path, "rb") as file:
-                assert file.read() == content
+    end_while_robbed(actor(), actor(), end, kept=kept, content=Path(path).read_bytes)
 
 
 def test_a_robbed_holder_is_told_and_removes_nothing(actor, path):
@@ -149,10 +92,7 @@ FORMS = {
 
 def prepare(one, form):
     """Let an actor's system have no more than one form of publication."""
-    for name, error in FORMS[form]:
-        one.do(f"refuse({name!r}, {error})")
-    if form == "kept":
-        one.do("keep_a_claim(path)")
+    have_only(one, FORMS[form], keep=form == "kept")
 
 
 @pytest.mark.parametrize("call", ["pwrite", "fsync"])
@@ -194,22 +134,10 @@ def test_publication_never_replaces_what_came_meanwhile(actor, path, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_of_two_creators_one_wins_wherever_the_other_is_stopped(actor, path, form):
+def test_of_two_creators_one_wins_wherever_the_other_is_stopped(actor, form):
     slow, quick = actor(), actor()
     prepare(slow, form)
-    quick.do("set_grace(0)")
-
-    def ready():
-        for one in (slow, quick):
-            start_afresh(one)
-            # What a release has kept would be used instead of the form that is meant.
-            if form != "kept":
-                one.do("native.drain_pool()")
-
-    for _ in every_stop(slow, "lock.try_acquire()", ready):
-        quick.do("lock.try_acquire()")
-        slow.finish()
-        expect_one_holder(slow, quick)
+    create_at_every_stop(slow, quick, kept=form == "kept")
 
 
 # ---------------------------------------- 5: read between open and write
@@ -269,25 +197,10 @@ def test_what_was_judged_unfinished_and_was_finished_is_not_taken(actor, path, l
 
 
 @pytest.mark.parametrize("grace", [2, 0])
-def test_clean_never_costs_a_live_peer_its_lock(actor, path, names, grace):
+def test_clean_never_costs_a_live_peer_its_lock(actor, names, grace):
     peer, cleaner = actor(), actor()
     prepare(peer, "named")
-    cleaner.do(f"set_grace({grace})")
-
-    def ready():
-        start_afresh(peer)
-        # What is kept between acquisitions would be used instead of a temporary file.
-        peer.do("native.drain_pool()")
-
-    for _ in every_stop(peer, "lock.try_acquire()", ready):
-        before = names()
-        removed = cleaner.do("semlock.clean(directory)")
-        if grace:
-            assert removed == []
-            assert names() == before
-        assert peer.finish() is True
-        expect_to_hold(peer)
-        assert names() == ["the.lock"]
+    clean_at_every_stop(peer, cleaner, grace, names)
 
 
 @pytest.mark.parametrize("grace", [2, 0])
@@ -365,18 +278,6 @@ def test_a_kill_in_place_leaves_what_goes_after_the_grace_time(actor, path, name
 # ---------------------------------------- the kept claim's inode is used again
 
 
-def rob_by_token(actor, holder):
-    """Make a contender that may take the lock that is held now, and only that one."""
-    robber = actor()
-    token = holder.do("lock.token")
-    robber.have(
-        "lock",
-        "new_lock(path, policy=lambda status: "
-        f"status.info is not None and status.info.token == {token!r})",
-    )
-    return robber
-
-
 def test_a_lock_that_reuses_the_judged_inode_is_not_removed(actor, path):
     holder = actor()
     holder.do("keep_a_claim(path)")
@@ -417,29 +318,6 @@ def test_the_path_is_seen_before_the_bytes(actor, path):
 # ---------------------------------------- both are stopped
 
 
-def every_pair_of_stops(one, other, ready, do_one, do_other):
-    """Stop the one at each call, then the other at each; let the one end first, then it."""
-    for first in range(1, 1000):
-        reached = True
-        for second in range(1, 1000):
-            ready()
-            todo, other_todo = do_one(), do_other()
-            reached = one.begin(todo, stop_before(nth=first))
-            stopped = other.begin(other_todo, stop_before(nth=second))
-            one.finish()
-            other.finish()
-            yield
-            if not stopped:
-                break
-        if not reached:
-            assert first > 2
-            return
-
-
-def a_try():
-    return "lock.try_acquire()"
-
-
 @pytest.mark.stress
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kept", [False, True])
@@ -458,52 +336,26 @@ def test_two_reclaimers_stopped_anywhere_leave_one_holder(actor, path, kept):
 @pytest.mark.stress
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("local", [True, False], ids=["local", "remote"])
-def test_two_creators_in_place_stopped_anywhere_leave_one_holder(actor, path, local):
+def test_two_creators_in_place_stopped_anywhere_leave_one_holder(actor, local):
     one, other = actor(), actor()
     for each in (one, other):
         prepare(each, "in place")
         each.do("set_grace(0)")
         if not local:
             each.do(f"refuse('fstatfs', {errno.ENOSYS})")
-
-    def ready():
-        for each in (one, other):
-            start_afresh(each)
-
-    for _ in every_pair_of_stops(one, other, ready, a_try, a_try):
-        expect_one_holder(one, other)
+    create_at_every_pair_of_stops(one, other)
 
 
 @pytest.mark.stress
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("robber_ends_first", [True, False])
-def test_a_robber_of_the_last_lock_never_takes_the_next_one(actor, path, robber_ends_first):
-    holder, robber = actor(), actor()
-    # It meets a robber that is stopped with the guard, and nobody waits for that.
-    holder.do("set_patience(0)")
-    last = None
-
-    def ready():
-        nonlocal last
-        holder.do("let_go(lock)")
-        holder.do("keep_a_claim(path)")
-        holder.do("lock.acquire(timeout=1)")
-        last = holder.do("lock.token")
-
-    def release_and_acquire():
-        return "let_go(lock), lock.held or lock.acquire(timeout=1)"
-
-    def rob():
-        return f"rob(path, {last!r})"
-
-    pair = [(holder, release_and_acquire), (robber, rob)]
-    if robber_ends_first:
-        pair.reverse()
-    (one, do_one), (other, do_other) = pair
-    for _ in every_pair_of_stops(one, other, ready, do_one, do_other):
-        # The last one may be taken, if it could not be let go of; the next one may not.
-        if holder.do("lock.token") != last:
-            expect_to_hold(holder)
+def test_a_robber_of_the_last_lock_never_takes_the_next_one(actor, robber_ends_first):
+    rob_at_every_pair_of_stops(
+        actor(),
+        actor(),
+        robber_ends_first=robber_ends_first,
+        let_go=lambda holder: holder.do("let_go(lock)"),
+    )
 
 
 # ---------------------------------------- one is stopped, the other is killed

@@ -1,8 +1,8 @@
 """Each operation on Windows, with each fault at each of the core's calls.
 
-What is done and what must be true afterwards is in ``windows_ops``; a fault is an error before
-or after the call was made, the same error for ever, or the end of the process.  Then who is
-denied something, and who else has the file open.
+What is done and what must be true afterwards is in ``windows_ops`` and ``common_ops``; a fault
+is an error before or after the call was made, the same error for ever, or the end of the
+process.  Then who is denied something, and who else has the file open.
 """
 
 import contextlib
@@ -28,12 +28,16 @@ pytestmark = pytest.mark.skipif(
 )
 
 SOURCE = Path(windows_calls.__file__).with_name("windows_ops.py")
-# Read from the source: importing it would replace the imports of this process.
-NAMED = re.findall(
-    r"^@operation(.*)\ndef (\w+)", SOURCE.read_text(encoding="utf-8"), re.MULTILINE
-)
+# Read from the sources: importing them would replace the imports of this process.
+NAMED = [
+    found
+    for source in (SOURCE.with_name("common_ops.py"), SOURCE)
+    for found in re.findall(
+        r"^@operation(.*)\ndef (\w+)", source.read_text(encoding="utf-8"), re.MULTILINE
+    )
+]
 EVERY = [name for _, name in NAMED]
-SHORT = [name for options, name in NAMED if "long=True" not in options]
+SHORT = [name for options, name in NAMED if not re.search("(long|costly)=True", options)]
 KILLED = [name for options, name in NAMED if "kills=True" in options]
 
 # What the core calls that is no call of the system, or none that can fail.

@@ -15,7 +15,25 @@ import pytest
 
 import windows_calls
 from faultlib import ActorError, die_after, die_before, stop_before
-from windows_calls import WINE, WindowsActor, bytes_at
+from racelib import (
+    LostRaceError,
+    a_try,
+    clean_at_every_stop,
+    create_at_every_pair_of_stops,
+    create_at_every_stop,
+    end_while_robbed,
+    every_pair_of_stops,
+    every_stop,
+    expect_one_holder,
+    expect_to_hold,
+    have_only,
+    may_be_told_of_its_loss,
+    rob_at_every_pair_of_stops,
+    rob_by_token,
+    start_afresh,
+)
+from windows_calls import WindowsActor, bytes_at
+from wine import WINE
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "win32", reason="the table of imports is that of Windows"
@@ -23,10 +41,6 @@ pytestmark = pytest.mark.skipif(
 
 # Where a file can't be deleted as POSIX does it, it is moved aside first; Wine is such a place.
 MOVED_ASIDE = 1 if WINE else 0
-
-
-class LostRaceError(AssertionError):
-    """The lock did not do what it is for."""
 
 
 # ---------------------------------------------------------------- the actors
@@ -88,44 +102,9 @@ def leave_dead(path, dead_record):
     return leave
 
 
-def expect_one_holder(*actors):
-    """One of them holds the lock, and its file is at the path."""
-    holders = [one for one in actors if one.do("lock.held")]
-    if len(holders) != 1:
-        raise LostRaceError(f"{len(holders)} hold the lock")
-    expect_to_hold(holders[0])
-    return holders[0]
-
-
-def expect_to_hold(one):
-    """It holds the lock, and its file is at the path."""
-    if not one.do("lock.held"):
-        raise LostRaceError("the lock is not held")
-    try:
-        one.do("lock.check()")
-    except ActorError as error:
-        raise LostRaceError(f"its lock is gone: {error}") from None
-
-
-def start_afresh(one):
-    """Let go of what it holds, and have a lock that has seen nothing yet."""
-    one.do("let_go(lock)")
-    one.have("lock", "new_lock(path)")
-
-
-def every_stop(one, expression, ready):
-    """Begin something again and again, and stop it before one call after the other.
-
-    ``ready`` is called before each beginning.
-    """
-    number = 1
-    ready()
-    while one.begin(expression, stop_before(nth=number)):
-        yield number
-        number += 1
-        ready()
-    assert number > 1
-    one.finish()
+# Who is stopped is stopped before each call.
+BEFORE = (stop_before,)
+every_call = functools.partial(every_stop, stops=BEFORE)
 
 
 def in_the_end(condition):
@@ -152,7 +131,7 @@ def test_of_two_reclaimers_one_wins_wherever_the_other_is_stopped(
             one.do("keep_a_claim(path)" if kept else "native.drain_pool()")
         leave_dead()
 
-    for _ in every_stop(slow, "lock.try_acquire()", ready):
+    for _ in every_call(slow, "lock.try_acquire()", ready):
         quick.do("lock.try_acquire()")
         slow.finish()
         expect_one_holder(slow, quick)
@@ -179,37 +158,12 @@ def told_of(one, expression) -> str:
     return ""
 
 
-def may_be_told_of_its_loss(do, *what):
-    try:
-        do(*what)
-    except ActorError as error:
-        if error.kind != "LockLostError":
-            raise
-
-
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("end", ["lock.release()", "lock.refresh()"])
 def test_a_robbed_holder_leaves_its_successors_lock_alone(actor, path, kept, end):
-    holder, robber = actor(), actor()
-    robber.have("lock", "new_lock(path, policy=lambda status: 'the test says so')")
-    if kept:
-        holder.do("keep_a_claim(path)")
-
-    def ready():
-        robber.do("let_go(lock)")
-        holder.do("let_go(lock)")
-        if not kept:
-            holder.do("native.drain_pool()")
-        holder.do("lock.acquire(timeout=1)")
-
-    for _ in every_stop(holder, end, ready):
-        robbed = robber.do("lock.try_acquire()")
-        if robbed:
-            content = bytes_at(path)
-        may_be_told_of_its_loss(holder.finish)
-        if robbed:
-            expect_to_hold(robber)
-            assert bytes_at(path) == content
+    end_while_robbed(
+        actor(), actor(), end, kept=kept, content=lambda: bytes_at(path), stops=BEFORE
+    )
 
 
 def test_a_robbed_holder_is_told_and_removes_nothing(actor):
@@ -247,10 +201,7 @@ EVERY_FORM = [
 
 def prepare(one, form):
     """Let an actor's system have no more than one form of publication."""
-    for name, error in FORMS[form]:
-        one.do(f"refuse({name!r}, {error})")
-    if form == "kept":
-        one.do("keep_a_claim(path)")
+    have_only(one, FORMS[form], keep=form == "kept")
 
 
 @pytest.mark.parametrize("call", ["WriteFile", "FlushFileBuffers"])
@@ -294,19 +245,7 @@ def test_publication_never_replaces_what_came_meanwhile(actor, form):
 def test_of_two_creators_one_wins_wherever_the_other_is_stopped(actor, form):
     slow, quick = actor(), actor()
     prepare(slow, form)
-    quick.do("set_grace(0)")
-
-    def ready():
-        for one in (slow, quick):
-            start_afresh(one)
-            # What a release has kept would be used instead of the form that is meant.
-            if form != "kept":
-                one.do("native.drain_pool()")
-
-    for _ in every_stop(slow, "lock.try_acquire()", ready):
-        quick.do("lock.try_acquire()")
-        slow.finish()
-        expect_one_holder(slow, quick)
+    create_at_every_stop(slow, quick, kept=form == "kept", stops=BEFORE)
 
 
 # ---------------------------------------- 5: read between open and write
@@ -369,23 +308,7 @@ def test_what_was_judged_unfinished_and_was_finished_is_not_taken(actor, local):
 
 @pytest.mark.parametrize("grace", [2, 0])
 def test_clean_never_costs_a_live_peer_its_lock(actor, names, grace):
-    peer, cleaner = actor(), actor()
-    cleaner.do(f"set_grace({grace})")
-
-    def ready():
-        start_afresh(peer)
-        # What is kept between acquisitions would be used instead of a temporary file.
-        peer.do("native.drain_pool()")
-
-    for _ in every_stop(peer, "lock.try_acquire()", ready):
-        before = names()
-        removed = cleaner.do("semlock.clean(directory)")
-        if grace:
-            assert removed == []
-            assert names() == before
-        assert peer.finish() is True
-        expect_to_hold(peer)
-        assert names() == ["the.lock"]
+    clean_at_every_stop(actor(), actor(), grace, names, stops=BEFORE)
 
 
 # Here a file is removed by its handle, whatever its name is by then: so a maker that was
@@ -403,7 +326,7 @@ def test_a_cleaner_that_is_stopped_anywhere_takes_no_lock_of_a_live_peer(actor, 
         assert peer.begin("lock.try_acquire()", stop_before("LockFileEx witness"))
 
     stops = 0
-    for _ in every_stop(cleaner, "semlock.clean(directory)", ready):
+    for _ in every_call(cleaner, "semlock.clean(directory)", ready):
         assert peer.finish() is True
         cleaner.finish()
         expect_to_hold(peer)
@@ -431,7 +354,7 @@ def test_clean_leaves_a_live_peers_kept_claim(actor, names, grace):
     peer.do("keep_a_claim(path)")
     kept = names()
     assert len(kept) == 1
-    for _ in every_stop(peer, "lock.try_acquire()", lambda: start_afresh(peer)):
+    for _ in every_call(peer, "lock.try_acquire()", lambda: start_afresh(peer)):
         assert cleaner.do("semlock.clean(directory)") == []
         assert peer.finish() is True
         expect_to_hold(peer)
@@ -447,7 +370,7 @@ def test_a_cleaner_that_is_stopped_anywhere_takes_no_lock_of_a_kept_claim(actor)
         start_afresh(peer)
         peer.do("keep_a_claim(path)")
 
-    for _ in every_stop(cleaner, "semlock.clean(directory)", ready):
+    for _ in every_call(cleaner, "semlock.clean(directory)", ready):
         assert peer.do("lock.try_acquire()") is True
         cleaner.finish()
         expect_to_hold(peer)
@@ -541,18 +464,6 @@ def test_a_kill_in_place_leaves_what_goes_after_the_grace_time(actor, names, cal
 # ---------------------------------------- the kept claim's file is used again
 
 
-def rob_by_token(actor, holder):
-    """Make a contender that may take the lock that is held now, and only that one."""
-    robber = actor()
-    token = holder.do("lock.token")
-    robber.have(
-        "lock",
-        "new_lock(path, policy=lambda status: "
-        f"status.info is not None and status.info.token == {token!r})",
-    )
-    return robber
-
-
 def test_a_lock_that_reuses_the_judged_inode_is_not_removed(actor):
     holder = actor()
     holder.do("keep_a_claim(path)")
@@ -583,7 +494,7 @@ def test_a_robber_of_the_last_lock_never_takes_the_next_one(actor):
         robber.have("token", repr(last))
 
     new = 0
-    for _ in every_stop(robber, "rob(path, token)", ready):
+    for _ in every_call(robber, "rob(path, token)", ready):
         holder.do("let_go(lock), lock.held or lock.acquire(timeout=1)")
         robber.finish()
         # The last one may be taken, if it could not be let go of; the next one may not.
@@ -652,29 +563,6 @@ def drop_kept(one):
     one.do("native.drain_pool()")
 
 
-def every_pair_of_stops(one, other, ready, do_one, do_other):
-    """Stop the one at each call, then the other at each; let the one end first, then it."""
-    for first in range(1, 1000):
-        reached = True
-        for second in range(1, 1000):
-            ready()
-            todo, other_todo = do_one(), do_other()
-            reached = one.begin(todo, stop_before(nth=first))
-            stopped = other.begin(other_todo, stop_before(nth=second))
-            one.finish()
-            other.finish()
-            yield
-            if not stopped:
-                break
-        if not reached:
-            assert first > 2
-            return
-
-
-def a_try():
-    return "lock.try_acquire()"
-
-
 @pytest.mark.stress
 @pytest.mark.timeout(1200)
 def test_two_reclaimers_stopped_anywhere_leave_one_holder(actor, leave_dead):
@@ -695,53 +583,24 @@ def test_two_reclaimers_stopped_anywhere_leave_one_holder(actor, leave_dead):
 @pytest.mark.parametrize("local", [True, False], ids=["local", "remote"])
 def test_two_creators_in_place_stopped_anywhere_leave_one_holder(actor, local):
     one, other = actor(), actor()
-    options = ""
     for each in (one, other):
         each.do("set_grace(0)")
-        if local:
-            options = ", in_place=True"
-        else:
+        if not local:
             prepare(each, "in place")
-
-    def ready():
-        for each in (one, other):
-            each.do("let_go(lock)")
-            each.have("lock", f"new_lock(path{options})")
-
-    for _ in every_pair_of_stops(one, other, ready, a_try, a_try):
-        expect_one_holder(one, other)
+    create_at_every_pair_of_stops(one, other, ", in_place=True" if local else "")
 
 
 @pytest.mark.stress
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("robber_ends_first", [True, False])
 def test_a_robber_stopped_anywhere_never_takes_the_next_lock(actor, robber_ends_first):
-    holder, robber = actor(), actor()
-    holder.do("set_patience(0)")
-    last = None
-
-    def ready():
-        nonlocal last
+    def let_go(holder):
         holder.do("let_go(lock)")
         drop_kept(holder)
-        holder.do("keep_a_claim(path)")
-        holder.do("lock.acquire(timeout=1)")
-        last = holder.do("lock.token")
 
-    def release_and_acquire():
-        return "let_go(lock), lock.held or lock.acquire(timeout=1)"
-
-    def rob():
-        return f"rob(path, {last!r})"
-
-    pair = [(holder, release_and_acquire), (robber, rob)]
-    if robber_ends_first:
-        pair.reverse()
-    (one, do_one), (other, do_other) = pair
-    for _ in every_pair_of_stops(one, other, ready, do_one, do_other):
-        # The last one may be taken, if it could not be let go of; the next one may not.
-        if holder.do("lock.token") != last:
-            expect_to_hold(holder)
+    rob_at_every_pair_of_stops(
+        actor(), actor(), robber_ends_first=robber_ends_first, let_go=let_go
+    )
 
 
 # ---------------------------------------- these tests can fail
