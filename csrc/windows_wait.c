@@ -162,8 +162,11 @@ vouched_for(semlock_watch *watch, const WCHAR *path, const semlock_view *seen,
                  watch->judged_ctime_ns == seen->ctime_ns;
     int had_witness = watch->ino == seen->ino && watch->dev == seen->dev;
 
-    if (semlock_held_here(pool, seen->ino) || seen->kind != SEMLOCK_REGULAR) {
-        return judged; /* the caller may be about to wait for itself */
+    if (!judged && semlock_held_here(pool, seen->ino)) {
+        return 0; /* the caller may be about to wait for itself */
+    }
+    if (seen->kind != SEMLOCK_REGULAR) {
+        return judged;
     }
     watch->ino = watch->dev = 0;
     if (witness_at(path) == 1) {

@@ -24,17 +24,18 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.parametrize("name", ["core", "portable"])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_core_is_well(way, tmp_path):
+def test_the_core_is_well(way, name, tmp_path):
     compiler = shutil.which("cc")
     if compiler is None or (way == "valgrind" and shutil.which("valgrind") is None):
         if os.environ.get("CI"):
             pytest.fail(f"{way}: the tools for it are not installed")
         pytest.skip("no C compiler, or no valgrind")
-    program = tmp_path / "core"
+    program = tmp_path / name
     build = [
         compiler, "-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-D_FILE_OFFSET_BITS=64",
-        *WAYS[way], "-I", str(ROOT / "csrc"), str(ROOT / "tests" / "c" / "core.c"), *CORE,
+        *WAYS[way], "-I", str(ROOT / "csrc"), str(ROOT / "tests" / "c" / f"{name}.c"), *CORE,
         "-o", str(program), "-pthread",
     ]  # fmt: skip
     subprocess.run(build, check=True)
