@@ -8,9 +8,16 @@ import pytest
 
 
 def pytest_configure() -> None:
-    """Hear of a hang-up, even if whoever started the tests doesn't want to: children inherit it."""
+    """Hear what whoever started the tests has them ignore: their children would inherit that.
+
+    A hang-up is what ``nohup`` keeps off, and Ctrl-C what a script's ``&`` does.
+    """
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGQUIT"):
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
