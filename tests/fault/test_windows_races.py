@@ -191,7 +191,7 @@ EVERY_FORM = [
     pytest.param(
         form,
         marks=pytest.mark.skipif(
-            WINE and form == "moved by name",
+            bool(WINE) and form == "moved by name",
             reason="under Wine a file that was moved by its name loses the number of its volume",
         ),
     )
@@ -655,7 +655,7 @@ EVERY_MECHANISM = [
     pytest.param(
         name,
         marks=pytest.mark.skipif(
-            WINE and name == "the witness, cleaner",
+            bool(WINE) and name == "the witness, cleaner",
             reason="what Wine deletes by a handle is what is at the path that it was opened by",
         ),
     )
