@@ -6,6 +6,7 @@ whatever is held can be let go of in the ordinary way.
 
 import itertools
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -66,6 +67,8 @@ class Place:
     @staticmethod
     def open_files():
         _native.drain_pool()
+        if not sys.platform.startswith("linux"):
+            return []  # nobody lists them there
         return sorted(os.listdir("/proc/self/fd"), key=int)
 
     def held(self):
