@@ -107,7 +107,9 @@ class ForTasks:
 
 def refuse_enter(lock: object) -> NoReturn:
     """Say how to use what is for tasks."""
-    raise TypeError(f"{lock!r} is for tasks: use it with `async with`")
+    raise TypeError(
+        f"{lock!r} is for tasks: use it with `async with`, or take the form that is for threads"
+    )
 
 
 class AsyncAcquired:

@@ -27,7 +27,7 @@ from semlock._sidecar_terms import (
     stale_error,
     timeout_error,
 )
-from semlock._status import GUARD_PATIENCE, absolute, remove_exactly
+from semlock._status import GUARD_PATIENCE, GUARD_PAUSE, absolute, remove_exactly
 from semlock._waiting import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -54,7 +54,6 @@ _TRIES = 10
 
 # How long not to listen where the path is free and still not to be had.
 _DEAF = 0.005
-_GUARD_PAUSE = 0.001
 _REMOVAL_PATIENCE = 0.002
 
 
@@ -389,7 +388,7 @@ class SidecarLock(BaseLock):
             if outcome not in (_native.GUARDED, -errno.EINTR) or monotonic() >= end:
                 break
             try:
-                await asyncio.sleep(_GUARD_PAUSE)
+                await asyncio.sleep(GUARD_PAUSE)
             except asyncio.CancelledError as error:
                 # The lock must not stay held because nobody waits for its end any more.
                 cancelled = error

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # How long to wait for somebody who sits on the guard, which others hold for microseconds.
 GUARD_PATIENCE = 5.0
-_GUARD_PAUSE = 0.001
+GUARD_PAUSE = 0.001
 _TRIES = 100
 
 # Told of what was removed, and whether a living holder may have been robbed, while somebody
@@ -239,7 +239,7 @@ def remove_exactly(
         if outcome == _native.GUARDED:
             if monotonic() >= end:
                 raise _explain.guarded_error(found.path, "removed", found)
-            sleep(_GUARD_PAUSE)
+            sleep(GUARD_PAUSE)
         elif outcome < 0 and outcome != -errno.EINTR:
             _native.raise_os_error(outcome, found.path)
         elif outcome >= 0:

@@ -10,7 +10,7 @@ from time import monotonic, sleep
 from semlock import _dialects, _explain, _native
 from semlock._errors import LockRecordError
 from semlock._identity import ALIVE
-from semlock._status import GUARD_PATIENCE
+from semlock._status import GUARD_PATIENCE, GUARD_PAUSE
 from semlock._task_audit import log
 from semlock._task_owner import kind_of
 from semlock._task_reclaim import explain
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         "migrated", "enhanced", "free", "unreadable", "alive", "unfit", "changed"
     ]
 
-_GUARD_PAUSE = 0.001
 _TRIES = 100
 
 
@@ -92,7 +91,7 @@ def migrate(
         if outcome == _native.GUARDED:
             if monotonic() >= end:
                 raise _explain.guarded_error(found.path, "migrated", found)
-            sleep(_GUARD_PAUSE)
+            sleep(GUARD_PAUSE)
         elif outcome < 0 and outcome != -errno.EINTR:
             _native.raise_os_error(outcome, found.path)
         else:

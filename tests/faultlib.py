@@ -429,6 +429,16 @@ def new_lock(path: str, *, in_place: bool = False, detached: bool = False, **opt
     return lock
 
 
+def mark_unfinished(path) -> None:
+    """Make a file look as if its creator, who creates it in place, had not finished it."""
+    if sys.platform == "win32":
+        hidden, system = 2, 4
+        # Which is what the core marks it by.
+        assert ctypes.windll.kernel32.SetFileAttributesW(os.fspath(path), hidden | system)
+    else:
+        os.chmod(path, 0o1644)
+
+
 def keep_a_claim(path: str) -> None:
     """Use the lock until its file is kept between acquisitions."""
     import semlock

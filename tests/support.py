@@ -204,15 +204,6 @@ wine_keeps_locked_names = pytest.mark.skipif(
 )
 
 
-def mark_unfinished(path) -> None:
-    """Make a file look as if its creator, who creates it in place, had not finished it."""
-    if sys.platform == "win32":
-        hidden, system = 2, 4
-        assert ctypes.windll.kernel32.SetFileAttributesW(os.fspath(path), hidden | system)
-    else:
-        os.chmod(path, 0o1644)
-
-
 def make_link(link, target) -> None:
     """Make a symbolic link, or skip the test where that can't be done."""
     try:

@@ -438,14 +438,6 @@ def bytes_at(path: str) -> bytes | None:
         return file.read()
 
 
-def mark_unfinished(path: str) -> None:
-    """Make a file look as if its creator, who creates it in place, had not finished it."""
-    kernel = ctypes.WinDLL("kernel32", use_last_error=True)
-    hidden, system = 2, 4
-    if not kernel.SetFileAttributesW(path, hidden | system):
-        raise ctypes.WinError(ctypes.get_last_error())
-
-
 def file_id(path: str) -> int:
     """Give the number of a file that may be a held lock."""
     from semlock import _native

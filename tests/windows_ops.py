@@ -45,6 +45,7 @@ from faultlib import (
     PATIENCE,
     Always,
     Fault,
+    mark_unfinished,
     new_lock,
     set_grace,
     stop_before,
@@ -198,7 +199,7 @@ def batch_try(case):
 def reclaim_of_an_unfinished_lock(case):
     with open(case.path, "xb"):
         pass
-    windows_calls.mark_unfinished(case.path)
+    mark_unfinished(case.path)
     set_grace(0)
     reclaims(case, b"")
 

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from faultlib import fail
+from faultlib import ActorError, fail
 
 # Of a file that is open here, and that somebody else has removed.
 GONE = [errno.ENOENT, errno.ESTALE]
@@ -26,3 +26,19 @@ def test_a_dead_lock_that_is_gone_by_any_call_is_looked_at_again(actor, path, er
         one.do("leave_dead_lock(path)")
         one.do("semlock.remove(path)", fail(error, nth=number))
         assert not os.path.lexists(path), calls[number - 1]
+
+
+def test_a_server_that_opens_no_file_there_is_believed(actor, path):
+    """The client answers lstat() out of its memory, and the file that it tells of is gone."""
+    holder = actor()
+    # Whose kind nobody tells counts as a server's.
+    for call in ("fstatfs", "statfs"):
+        holder.do(f"refuse({call!r}, {errno.EIO})")
+    holder.do("lock.acquire(timeout=0)")
+    holder.do("lock.check()")
+    # First the directory is opened, and then the file.
+    assert holder.calls.count("open") == 2
+    with pytest.raises(ActorError, match="removed") as caught:
+        holder.do("lock.check()", fail(errno.ENOENT, "open", 2))
+    assert caught.value.kind == "LockLostError"
+    holder.do("lock.release()")

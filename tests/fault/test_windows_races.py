@@ -14,7 +14,7 @@ import time
 import pytest
 
 import windows_calls
-from faultlib import ActorError, die_after, die_before, stop_before
+from faultlib import ActorError, die_after, die_before, mark_unfinished, stop_before
 from racelib import (
     LostRaceError,
     a_try,
@@ -412,7 +412,7 @@ def test_a_killed_reclaimer_leaves_an_unfinished_file_marked_as_such(actor, path
     killed, other = actor(), actor()
     with open(path, "xb"):
         pass
-    windows_calls.mark_unfinished(path)
+    mark_unfinished(path)
     for one in (killed, other):
         one.do("set_grace(0)")
     # It moves the file aside there, or is about to rename its own to the path already.

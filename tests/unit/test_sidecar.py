@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import semlock
+from faultlib import mark_unfinished
 from semlock import _waiting, policy, retry, sidecar
 from semlock._identity import this_process
 from semlock._json_records import iso_time
@@ -22,7 +23,6 @@ from support import (
     content_of,
     in_a_fork,
     make_link,
-    mark_unfinished,
     take_away,
     wait_until,
 )

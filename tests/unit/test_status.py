@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import semlock
+from faultlib import mark_unfinished
 from semlock import cli
-from support import make_link, mark_unfinished, wait_until, wine_keeps_locked_names
+from support import make_link, wait_until, wine_keeps_locked_names
 
 HOLD = (
     "import semlock,sys,os\n"
@@ -321,6 +322,37 @@ class TestRemove:
                 )
             assert semlock.Lock(path, policy=lambda found: True).try_acquire() is False
         assert os.path.exists(path)
+
+    @pytest.mark.skipif(
+        sys.platform == "win32", reason="no other program takes the guard there"
+    )
+    def test_the_patience_is_counted_by_the_clock(self, path, monkeypatch):
+        """A pause of a millisecond may take many: fifteen on Windows."""
+        import fcntl
+
+        pauses = []
+
+        def slow(seconds):
+            pauses.append(seconds)
+            time.sleep(0.02)
+
+        for module in ("semlock._engine", "semlock._status"):
+            monkeypatch.setattr(f"{module}.GUARD_PATIENCE", 0.01)
+            monkeypatch.setattr(f"{module}.sleep", slow)
+        lock = semlock.Lock(path)
+        lock.acquire()
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            for what in (
+                lock.release,
+                lock.refresh,
+                lambda: semlock.remove(path, force=True),
+            ):
+                pauses.clear()
+                with pytest.raises(semlock.LockTimeoutError):
+                    what()
+                assert len(pauses) == 1
+        lock.release()
 
 
 class TestClean:
