@@ -1,310 +1,413 @@
-/* semlock: the protocol, and what the parts of the core share.
+/* semlock: the protocol.  What the parts of the core share is declared in core.h.
+ *
+ * This comment describes the protocol, first for Linux; what other systems do
+ * instead follows in each section.  "BSDs" are FreeBSD, NetBSD and OpenBSD.
+ * The calling sequence, the outcomes of each call, and the states of each
+ * structure are in semlock_api.h.
  *
  * THE CONTRACT
  *
- *   A lock is held exactly while a regular file exists at its path P.  That is
- *   all that a foreign program has to know: it takes the lock by creating P
- *   with O_CREAT|O_EXCL and lets go of it with unlink(2).  Everything below is
- *   what semlock processes ("cooperators") add for each other; none of it is
- *   asked of foreigners, and none of it changes what P means.
+ *   A lock is held exactly while a regular file exists at its path P.  A foreign
+ *   program needs to know no more than this: it acquires by creating P with
+ *   O_CREAT|O_EXCL (CREATE_NEW on Windows) and releases by deleting P.  All that
+ *   follows is what semlock processes ("cooperators") do in addition.  It asks
+ *   nothing of foreign programs, and does not change what P means.
  *
- *   The inode that one acquisition puts at P is its INSTANCE, the bytes in it
- *   are its RECORD, and the 128-bit TOKEN in the record is its name.
+ *   Words used below:
  *
- * WHAT IS TRUE ON DISK
+ *     instance    the inode that one acquisition puts at P (a file id on Windows)
+ *     record      the bytes in it
+ *     token       128 random bits in the record, the name of the instance
+ *     holder      the process that acquired the lock
+ *     waiter      a process that sleeps until it can acquire
+ *     guard       a kernel lock, held while P is changed
+ *     witness     a kernel lock, held while the lock is held
+ *     kept claim  the file of a released lock, kept for the next acquisition
+ *     ticket      a waiter's file in a queue
+ *
+ * GUARANTEES
  *
  *   1. Exclusion.     At most one live cooperator believes that it holds P.
- *   2. No wedge.      Whatever a killed cooperator leaves is removable as soon
- *                     as its death can be proven.
+ *   2. No wedge.      What a killed cooperator leaves can be removed as soon as
+ *                     its death is proven.
  *   3. No robbery.    A holder that lives, or of which nothing is known, keeps
- *                     its lock unless the caller's policy says otherwise.
- *   4. Whole records. Nobody reads a half-written record of a cooperator.
- *   5. Exactness.     Whoever removes a file removes the instance that was
- *                     judged, and no other.
- *   6. Loss shows.    A holder whose instance is no longer at P is told so at
- *                     its next refresh, check or release.
- *   7. Interrupts.    An exception between two Python bytecodes leaks nothing:
- *                     each call leaves its outcome in the semlock_lock that
- *                     the Python object owned before the call began.
+ *                     its lock, unless the caller's policy says otherwise.
+ *   4. Whole records. No reader sees half a record of a cooperator.
+ *   5. Exactness.     A remover removes the instance that was judged, and never
+ *                     one that replaced it.
+ *   6. Loss shows.    If a holder's instance is no longer at P, or another program
+ *                     wrote its record into it, the next refresh, check or release
+ *                     says so.
+ *   7. Interrupts.    An exception between two Python bytecodes leaks nothing: each
+ *                     call stores its outcome in the semlock_lock that the Python
+ *                     object owned before the call began.
  *
  * THE TWO KERNEL LOCKS ON AN INSTANCE
  *
- *   GUARD    flock(LOCK_EX) on the instance's inode.  Held for microseconds
- *            around every change to P that is not a creation: release,
- *            refresh, reclaim.  A descriptor that is open for reading will do,
- *            except on NFS, where it must be open for writing.
- *   WITNESS  an open-file-description write lock on one byte far behind the
- *            end of the file.  The holder takes it before P is visible and
- *            keeps it, so the kernel drops it at the moment the holder dies,
- *            however it dies.  Anybody who can read the file can ask for it,
- *            from any container, without a process number.
+ *   The guard is held for microseconds around every change to P that is not a
+ *   creation: release, refresh, reclaim.  The witness is a lock on one byte far
+ *   behind the end of the file.  The holder takes it before P is visible and keeps
+ *   it.  The kernel drops it when the holder dies, in any way.  Every process that
+ *   can read the file can test it, from any container, without a PID.
  *
- *   The two don't see each other on local Linux filesystems.  They do on NFS,
- *   so the witness is taken only on filesystems of the kinds that are known
- *   (semlock_system_local), and a record says "witness=kept" only if it was.
- *   Where flock itself doesn't work, the change is made by moving P aside to
- *   a random name, comparing, and linking it back if it was the wrong one.
+ *               guard                        witness
+ *     Linux     flock(LOCK_EX)               OFD write lock, byte 2^61
+ *     macOS     flock(LOCK_EX)               none: flock and fcntl locks exclude
+ *     BSDs      flock(LOCK_EX)               each other there
+ *     Windows   LockFileEx, byte 2^62 + 1    LockFileEx, byte 2^62
+ *
+ *   For the guard a descriptor open for reading is enough, except on NFS, where it
+ *   must be open for writing.  On Linux the witness is tested with a read lock,
+ *   which conflicts with write locks only: read locks of other readers do not
+ *   count.  Windows cannot test a lock without taking it, so a test takes it
+ *   shared for a moment.
+ *
+ *   On local Linux filesystems the two locks are independent; on NFS they exclude
+ *   each other.  So the witness is taken only on filesystems of known local kinds
+ *   (semlock_system_local; on Windows semlock_is_local).  The record says so:
+ *
+ *     witness=kept   taken; free later means that the holder died or closed the file
+ *     witness=left   local filesystem, but no witness, or on overlayfs, where it is
+ *                    not visible through every mount
+ *     witness=none   the filesystem is not known to be local
+ *     witness=over   released, but the instance still had another name (see
+ *                    REMOVING)
+ *
+ *   A lock left to another process has no witness.  If a lock is held while a child
+ *   program runs, and the record names that program, then on Linux the program
+ *   inherits the descriptor: the kernel drops the witness when both have ended.
+ *
+ *   Where flock does not work, P is changed by renaming it to a random name,
+ *   comparing, and linking it back if it was the wrong instance.  On Windows the
+ *   change is made by handle without a guard.
  *
  * CREATING
  *
  *   whole, fresh  open(O_TMPFILE); witness; write all; sync; linkat to P.
- *                 Killed anywhere: nothing is left, or a whole instance.
- *                 Without O_TMPFILE a random temporary name takes its place:
- *                 a kill then leaves that name, which semlock.clean removes.
- *   whole, kept   pwrite token and time into the file of an earlier
- *                 acquisition; sync; linkat to P.  (See THE KEPT CLAIM.)
- *   in place      open(P, O_CREAT|O_EXCL) with the sticky bit set; guard;
- *                 is P still this inode?; witness; write; sync; clear the bit;
- *                 unguard.  For filesystems without hard links.  The sticky
- *                 bit says "unfinished": nobody believes to hold such a file,
- *                 so it may be removed at any age, and the check under the
- *                 guard tells its creator, if it lives, to begin again.
+ *                 A kill leaves nothing, or a whole instance.
+ *                 macOS, BSDs, and filesystems without O_TMPFILE: a file under a
+ *                 random name, then link to P.  A kill can leave that name;
+ *                 semlock.clean removes it.
+ *                 Windows: a file under a random name, then rename to P without
+ *                 replacing.  Not on file servers, where that is not atomic.
+ *   whole, kept   Write token and time into a kept claim; sync; link it to P
+ *                 (Windows: rename it to P).  See THE KEPT CLAIM.
+ *   in place      open(P, O_CREAT|O_EXCL) with the sticky bit set (Windows: hidden
+ *                 and system); guard; is P still this file?; witness; write; sync;
+ *                 clear the bit; release the guard.  For filesystems without hard
+ *                 links, and file servers of Windows.  The bit means "unfinished":
+ *                 such a file is not held, so it may be removed at any age.  Its
+ *                 creator sees that in the check under the guard, and begins
+ *                 again.  A sticky bit set by chmod(1) differs: the ctime is then
+ *                 later than the mtime.
  *
- *   EEXIST means held, and the failed try of a waiter is one access(2).
- *   An error of linkat is believed only after the link count agrees with it:
- *   over a network the link may have been made and the answer lost.
+ *   EEXIST means held.  A failed try of a waiter is one access(2), on Windows one
+ *   GetFileAttributesW.
+ *
+ *   A successful linkat proves the win.  After an error P is checked, because over
+ *   a network the link may have been made and the answer lost.  A link count
+ *   proves nothing: a copy of the tree by hard links raises it too.  When a kept
+ *   claim is linked by its private name, P is checked after success as well:
+ *   another file may have got that name.
  *
  * REMOVING (release, reclaim, clean, force: there is one way)
  *
- *   guard; is P still this inode?; is it unchanged (mark, time of change,
- *   bytes)?; is the witness still free?; is P still this inode?; unlink;
- *   unguard; close.
+ *   guard; is P still this inode?; is it unchanged (unfinished mark, ctime, bytes)?;
+ *   is the witness still free?; is P still this inode?; unlink; release the guard;
+ *   close.
  *
- *   The order matters.  The inode of a kept claim is used again: a remover
- *   that compared the bytes first and the path afterwards could read the old
- *   record, see the file come back to P with a new one, and remove it.  With
- *   the path seen first, under the guard, the bytes can't change any more,
- *   because whoever would take P away to change them needs the guard.
- *   A holder needs no comparison of bytes: it has the inode open.
+ *   The order matters.  The inode of a kept claim is used again.  A remover that
+ *   compared the bytes first and the path afterwards could read the old record, see
+ *   the file come back to P with a new one, and remove that.  With the path checked
+ *   first, under the guard, the bytes cannot change any more: to take the file away
+ *   from P and rewrite it needs the guard.
  *
- *   Removing is never taking over.  A remover then creates like anybody else.
+ *   A holder identifies its instance by the inode that it has open.  But another
+ *   program may have taken the lock over by writing its own record into the file.
+ *   So the holder also looks for its token and compares the bytes that identify the
+ *   owner (`head`), or all bytes where the format has no token.  It does so always
+ *   for a `strict` lock, as those of the other lock systems are, and else only if
+ *   the check of P showed another length or mtime.  A lock lost in this way stays
+ *   at P unchanged.
+ *
+ *   P also proves a release: rename() between two names of one inode does nothing
+ *   and returns 0, so P is checked after it.  If the instance has more names than
+ *   its own two, its tree was copied by hard links.  Then its inode is not used
+ *   again, and "over" is written into the record's witness field, so that the copy
+ *   is not taken for a held lock.
+ *
+ *   Removing never acquires.  A remover creates P afterwards like other processes.
+ *
+ *   Windows: the path is opened with the right to delete, and deleted by that
+ *   handle.  This hits the opened file only, also if a foreign program replaces P
+ *   meanwhile.  The remover holds the witness byte shared until the handle is
+ *   closed.  Where the system or filesystem has no POSIX deletion, the file is
+ *   renamed to a random name first, so that P is free at once.
  *
  * REFRESHING
  *
- *   guard; is P still my inode?; pwrite the record, of the same length;
- *   unguard.  It can't write to anybody else's file.
+ *   guard; is P still my inode?; pwrite the record, of the same length; release the
+ *   guard.  It cannot write to another process's file.
  *
  * THE KEPT CLAIM
  *
- *   A process that takes locks in one directory again and again keeps the
- *   finished file of a released lock, with its descriptor and its witness,
- *   under a private name in that directory (".semlock-", the inode number,
- *   ".kept").  Acquiring is then pwrite and linkat, releasing guard, check
- *   and unlink: no inode is made or freed.  The first release in a directory
- *   keeps nothing, so that a program that locks once leaves no trace even when
- *   it is killed.  At most SEMLOCK_POOL_SLOTS are kept, none after a normal
- *   exit.  After a kill the name is an orphan: whoever reclaims the lock finds
- *   it by the inode number, and a sweep (semlock.clean, or any process that
- *   begins to keep a claim in that directory) finds those without a lock by
- *   their free witness.
+ *   A process that acquires locks in one directory again and again keeps the
+ *   finished file of a released lock, with its descriptor and its witness, under a
+ *   private name in that directory: ".semlock-", the inode number, ".kept".
+ *   Acquiring is then pwrite and linkat, releasing is guard, check and unlink: no
+ *   inode is created or freed.
+ *
+ *   The first release in a directory keeps nothing, so a program that locks once
+ *   leaves no file even when it is killed.  At most SEMLOCK_POOL_SLOTS are kept,
+ *   none after a normal exit.  After a kill the name is an orphan.  A process that
+ *   reclaims the lock finds it by the inode number.  Orphans without a lock are
+ *   found by a sweep (semlock.clean, or a process that begins to keep a claim in
+ *   that directory): their witness is free, or without a witness, the process in
+ *   the record has ended.
+ *
+ *   Windows: the file is renamed between P and its private name, which has the file
+ *   id.  So it has one name at any time, and a killed holder leaves no orphan.
+ *
+ * THE PROCESS
+ *
+ *   A fork copies the memory of a process, with all that it says of locks, and the
+ *   descriptors.  So the pool, each object, each record and each wait store the
+ *   LIFE in which they were made: 1, and one more after each fork.  A page that the
+ *   kernel wipes in a child says at the beginning of every call whether this is a
+ *   new process.  That takes no system call, and detects a bare clone(2) too.
+ *
+ *     Linux     MADV_WIPEONFORK          macOS     none: the PID is compared
+ *     BSDs      minherit                 Windows   has no fork: always life 1
+ *
+ *   State of another life is reset: an object is free; a release, check or refresh
+ *   returns SEMLOCK_FORKED and touches neither descriptor nor file; a wait begins
+ *   again; a record, which names the parent, must be composed again.
+ *
+ *   fork(3) also runs handlers (pthread_atfork).  Before the fork they wait until
+ *   no call is running, for 10 seconds at most, and no call begins until the fork
+ *   is done.  In the child they close the copies of all our descriptors, so that no
+ *   witness outlives its holder in a child that does not know of it.  The child of
+ *   a bare clone closes them at its first call.
+ *
+ * OUR DESCRIPTORS
+ *
+ *   A daemon closes all descriptors, and a program opens its own files under any
+ *   number.  So a stored number is verified before it is used to write, link, lock
+ *   or close:
+ *
+ *     a file           its open file description has a random position far behind
+ *                      the end, and lseek(2) reads it; where that cannot be set,
+ *                      fstat compares device and inode
+ *     event source,    has neither, and carries a signature: F_SETSIG on Linux, a
+ *     process handle   filter of ours in a kqueue
+ *
+ *   A number that is no longer ours is dropped from the table, never closed.  None
+ *   below 3 is kept or used.  Windows handles are used without this check.
+ *
+ *   A lock whose descriptor was lost, or given up because descriptors are scarce,
+ *   is held all the same.  Release, check and refresh then open P, which must be
+ *   our instance by device, inode and token (by all bytes where the format has no
+ *   token).  Check and refresh keep that descriptor and take the witness again.  A
+ *   kept claim whose descriptor was lost is dropped.
+ *
+ *   A release must work without any new descriptor.  When none is left, idle kept
+ *   claims are closed, then a descriptor in reserve, opened when the first lock
+ *   gave its own up.  If another thread takes that number, Linux runs the release
+ *   in a thread with its own table of descriptors; macOS and the BSDs return the
+ *   error, and the lock is still held.
+ *
+ *   A kept claim belongs to the effective user and group that made it.  If the
+ *   process has become another user, the claim is removed where that is permitted,
+ *   and else stays for its maker.  On Linux a process that cannot become another
+ *   user (one user, one group, no capability to change them) is not asked each
+ *   time.  A claim belongs to its umask too.  The umask cannot be read without being
+ *   changed, except from Linux' /proc, so it is read once in a second at most;
+ *   where it is not known (macOS, BSDs) a claim lasts for that second.  On Windows
+ *   the rights belong to the open handle, and neither matters.
+ *
+ * PROOF OF DEATH
+ *
+ *   Where boot and PID namespace of the record are the reader's own, a holder is
+ *   dead when two things are true: the witness is free, if the record claims it, and
+ *   the process has ended.  A free witness of a running process means that its
+ *   program closed the descriptor, or executed another program: held until the
+ *   process ends.  Between the drop of the witness and the end of the process lie
+ *   microseconds; a waiter watches for the end by a process handle.
+ *
+ *   What identifies a boot, a space of PIDs, and a process:
+ *
+ *              boot                       PIDs             process
+ *     Linux    boot_id                    PID namespace    /proc/PID/stat
+ *     macOS    kern.bootsessionuuid       one              proc_pidinfo, sysctl
+ *     FreeBSD  kern.boot_id               jail             sysctl
+ *     NetBSD   start time of process 1    one              sysctl
+ *     OpenBSD  boot time (not constant)   one              sysctl
+ *     Windows  machine GUID, boot number  computer name    OpenProcess, wait
+ *
+ *   In another PID namespace of the same boot PIDs mean nothing.  There a free
+ *   witness proves death if the record says "kept"; macOS and the BSDs have no
+ *   witness, so there is no proof.  Another boot proves death only if the file's
+ *   last change is older than this boot, and the filesystem is local to both sides:
+ *   containers may have boot numbers of their own.  On overlayfs a file has separate
+ *   kernel locks through another mount, so the record says "left", and a free
+ *   witness proves nothing.  A boot time that moves with the clock (OpenBSD) proves
+ *   no other boot.
+ *
+ *   On Linux the start time of a process is recorded by the machine's clock, not by
+ *   that of its time namespace, which may be gone when it is read.  What cannot be
+ *   compared counts as alive.  The path is checked last: a process that releases
+ *   and then ends leaves a free path, and did not die as a holder.
  *
  * WAITING
  *
- *   A waiter sleeps in the kernel until the instance at P is unlinked or
- *   renamed, or a descriptor that it was open with for writing is closed,
- *   which the kernel does for a holder that dies, in whatever container.
- *   Then it looks, and tries like anybody else: news is only a reason to look.
- *   Once a second it looks without any.
+ *   A waiter sleeps in the kernel until an event at P, then checks P and tries
+ *   like any other process: an event is only a reason to look.
  *
- *   No news is missed, though the kernel tells of an unlink before the name is
- *   gone.  The file at P is watched; a removal that is under way is waited
- *   for; P is watched again.  If both led to the same file, whatever takes it
- *   away from now on begins after it was watched.  If not: once more.  And
- *   since a dead holder's descriptor is told of just before its witness is
- *   dropped, whoever was told and sees nothing changed looks again after 50
- *   microseconds, and so on for some milliseconds.
+ *              is watched             reports removal         reports a dead holder
+ *     Linux    the file (inotify)     unlink, rename          close of the descriptor
+ *                                                             that it had for writing
+ *     macOS    the file (kqueue)      unlink, rename          end of its process
+ *     BSDs     the file (kqueue)      unlink, rename          end of its process, or
+ *                                                             NOTE_CLOSE_WRITE
+ *     Windows  the directory          any name created or     end of its process
+ *                                     removed in it
  *
- *   A holder whose witness is taken needs no judging while it is watched.
- *   Others are judged by the caller once for each change of the file; if they
- *   are known by their process, its end is listened for too.  Without events
- *   (a network filesystem, a file that can't be read, no inotify instance or
- *   descriptor left) the caller pauses and looks.
+ *   The close of a descriptor is reported for any container.  The end of a process
+ *   is watched only if the caller names the process after judging it.
+ *
+ *   No event is missed.  On Linux the kernel reports an unlink before the name is
+ *   gone.  So the file at P is watched; then a check waits for a removal in
+ *   progress; then P is watched again.  If both watches are of the same file, any
+ *   later removal begins after it was watched, and is reported.  If not, this is
+ *   repeated.  The close of a dead holder's descriptor is reported just before its
+ *   witness is dropped.  So a waiter that got an event and sees no change looks
+ *   again after 50 microseconds, and with doubled intervals for some milliseconds.
+ *   kqueue reports a removal when the name is gone, and Windows watches before it
+ *   looks, so there one check after watching is enough.
+ *
+ *   On POSIX a waiter looks every 1 to 2 seconds without an event: at P, and at the
+ *   witness of its holder.  Behind n others in a queue it does so after 1 + n times as
+ *   long, and after half a minute at the latest.  A holder whose witness is taken
+ *   is not judged by the caller.  Other holders are judged once for each change of
+ *   the file and at each of these looks; if their process is known, its end is
+ *   watched too.
+ *
+ *   Without events (a network filesystem, FUSE, an unreadable file, no inotify
+ *   instance or descriptor left) a waiter looks after pauses: half a millisecond at
+ *   first, then doubled up to 50 milliseconds.  In a queue only the first does so.
+ *   An event source may become available later, so each look every 1 to 2 seconds
+ *   asks for one.  On Windows the caller pauses.
+ *
+ *   A call that waits may be given a time in the past: then it does all that is due
+ *   and does not sleep.  An event loop needs the event source, the bell of its
+ *   place, and the time at which to call again (`look_at`).
+ *
+ *   On Windows no signal can interrupt the sleep, so a wait returns to Python every
+ *   0.1 seconds as if interrupted, and then looks without an event too.  An event
+ *   loop's wait gets no events there and looks by the clock.
  *
  * THE QUEUE
  *
- *   Those who wait for P stand in the directory ".semlock-", a hash of P's
- *   last part, ".queue" beside it: each has a ticket there, a file whose name
- *   is a number and whose flock its owner keeps.  Whoever comes takes the
- *   next number and sleeps until the ticket before its own is gone; only the
- *   first watches P.  So one is woken at a time, in order, and the kernel
- *   tells of members that die as it tells of holders.  A ticket without its
- *   flock is a dead one's and is removed by whoever meets it.  The last one
- *   to leave takes the directory with it.
+ *   The waiters for P queue up in a directory beside it: ".semlock-", a hash of
+ *   P's last part, ".queue".  Each has a ticket there: a file whose name is the
+ *   time at which it asked for the lock, in nanoseconds of the monotonic clock.  A
+ *   waiter creates its ticket, reads the directory, and follows the nearest living
+ *   ticket before its own.  It is woken when that one ends, and then reads the
+ *   directory again.  Only the first waiter watches P.  So waiters are woken one at
+ *   a time, in order.
  *
- *   The queue orders, and no more: a lock is won by creating P, and whoever
- *   is first by mistake wins nothing by it.  That is why a first that leaves
- *   P free for SEMLOCK_STOPPED_NS may simply lose its ticket: it is stopped,
- *   and stands in the queue anew when it goes on.  Foreigners know nothing of
- *   the queue and may always try.
+ *               ticket          its owner lives while     the next waiter is woken by
+ *     Linux     FIFO            the FIFO has a writer     POLLHUP
+ *     macOS,    regular file    its flock is taken        kqueue, and the clock
+ *     BSDs
+ *     Windows   file that is    the file exists           a change of the directory,
+ *               deleted on                                then a check of the ticket
+ *               close                                     before, and of P every 0.1 s
  *
- *   A fair lock looks for the queue before each try, and whoever waits for it
- *   takes a ticket at once.  Any other looks only after its process has had
- *   the lock again and again for SEMLOCK_BURST_NS: trying at once is what
- *   makes an uncontended lock fast, and one burst is how long it may keep
- *   others waiting beyond their turn.  And whoever waits for it where there
- *   is no queue watches P without a ticket at first, since making one and
- *   leaving it takes as long as the wake itself.  It takes one when the lock
- *   has changed hands without it, when its process has made way for others or
- *   come too late in the last SEMLOCK_CONTENDED_NS, and when it has waited for
- *   a tenth of a second, so that people can see that it waits.
+ *   A FIFO needs no inotify instance, and works on FUSE.  There is no queue where
+ *   other machines may wait: on network filesystems, and outside Linux wherever the
+ *   system does not report changes.
  *
- * WHAT IS LEFT OPEN
+ *   A ticket whose owner is dead is removed by any process that finds it.  (On
+ *   Windows the system removes it.)  The last waiter to leave removes the directory.
+ *   After a wait of 0.12 seconds a file with the suffix ".who" beside the ticket
+ *   shows people who waits; on Windows the ticket itself shows it.
  *
- *   Foreigners don't take the guard.  One that removes P and creates it anew
- *   between a cooperator's check and its unlink, two adjacent system calls,
- *   loses that new file.  Nothing can be done about it from this side.
- *   Somebody with read access to P can sit on the guard, or use P with
- *   flock(1): callers wait a bounded time and then treat P as held.
+ *   A lock acquired by waiting keeps its ticket until it is released.  Its owner
+ *   marks it: with an exclusive flock on the FIFO, or a shared flock where waiters
+ *   have an exclusive one.  The waiters behind sleep on that ticket, and the release
+ *   wakes the next one by ending it.  On Windows a winner keeps no ticket; the
+ *   directory's change wakes the waiters.
+ *
+ *   The queue gives an order and nothing else: a lock is acquired by creating P.
+ *   Foreign programs know nothing of it and may always try.
+ *
+ *   A waiter that does not use its turn delays the others by 0.3 seconds at most.
+ *   The waiters behind it get events of P too, but do nothing for 0.12 seconds.
+ *   Then they look once.  If P exists, they go on sleeping.  If P is free, they
+ *   look again when it has been free for 0.2 seconds, plus 8 milliseconds for each
+ *   doubling of their position in the queue: so the nearest to the head is first,
+ *   and only a few try at once.  If P is still free, and the queue has not moved
+ *   meanwhile, they try out of turn.  It has moved if its directory has changed and
+ *   the ticket that was first is gone; only a few of the waiters read the directory
+ *   to find the first.
+ *
+ *   A slow machine makes the first waiter late too.  So a waiter that is late
+ *   itself, or whose look takes long, waits longer: by eight times its lateness
+ *   (counted up to 50 milliseconds), and its steps grow by the lateness.  Without
+ *   this hundreds would try out of turn on a busy machine, or on a FUSE server with
+ *   a thousand callers, which would slow it down further.
+ *
+ *   Where P reports no events, the waiters behind the first check it every 0.2
+ *   seconds, all at the same moments, with one lstat each.  With more than 64
+ *   before it a waiter uses only some of these moments, one of 15 at least.  They
+ *   test whether the holder lives after it has been the same for 0.6 seconds.
+ *
+ *   The winner out of turn passes by the tickets before its own.  The ticket of a
+ *   dead owner is removed; any other is renamed with the suffix ".late", under
+ *   which it delays no waiter.  It stays the same file, so its followers go on
+ *   sleeping.  When its owner runs again and looks, it sees by the ticket's ctime,
+ *   or by its absence from the queue, that it was passed by.  It then restores the
+ *   name, and has its old place.  So a waiter that was only slow loses the turns of
+ *   that time and no more, and no new ticket is created.  Tickets that cannot be
+ *   renamed, another user's in a sticky directory, are remembered by the process
+ *   and ignored for 5 seconds.
+ *
+ *   Windows: the times are 0.1 seconds between two looks, and 0.15 to 0.22 seconds
+ *   that P must be free; a ticket that is passed by is removed, and its owner
+ *   creates it again with the old number.
+ *
+ *   A fair lock checks the queue before each try.  If a living ticket is in it, the
+ *   try makes way.  If P is free then, the first ticket and the time are recorded.
+ *   A later try, after 0.2 seconds or more, that finds P free and the same ticket
+ *   first, acquires.  A caller that asks once and may sleep tries again for that
+ *   time.
+ *
+ *   Any other lock checks the queue only after its process has reacquired it for
+ *   SEMLOCK_BURST_NS.  Trying at once is what makes an uncontended lock fast, and
+ *   one burst is the most by which it delays waiters beyond their turn.  Where
+ *   there is no queue, a waiter for such a lock takes no ticket at first, because
+ *   creating and leaving one takes as long as the wake itself.  It takes one when
+ *   the lock changed hands without it, when its process made way or came too late
+ *   in the last SEMLOCK_CONTENDED_NS, when there are no events, and when it has
+ *   waited for 0.1 seconds.
+ *
+ * LIMITS
+ *
+ *   Foreign programs don't take the guard.  If one removes P and creates it again
+ *   between a cooperator's check and its unlink, two adjacent system calls, that
+ *   new file is lost.  This side cannot prevent it.  (On Windows it can: the
+ *   deletion is by handle.)
+ *
+ *   A process with read access to P can hold the guard for long, or use P with
+ *   flock(1).  Callers wait a bounded time, and then treat P as held.
  *
  * ERRORS
  *
- *   A negative return is a native error, read before anything is cleaned up;
- *   after it nothing is held and nothing is left behind, except that a release
- *   that could not remove P still holds.  EINTR goes to the caller, so that
- *   Python runs its signal handlers.  An error of close(2) changes nothing.
+ *   A negative return is a native error, read before any cleanup: -errno, or
+ *   -GetLastError() on Windows.  After it nothing is held and nothing is left
+ *   behind, except that a release that could not remove P still holds.  EINTR goes
+ *   to the caller, so that Python runs its signal handlers.  An error of close(2)
+ *   changes nothing.
  */
-#ifndef SEMLOCK_H
-#define SEMLOCK_H
-
-#include <stdint.h>
-
 #include "semlock_api.h"
-
-#define SEMLOCK_UNFINISHED_MODE 01000 /* S_ISVTX: means nothing on a regular file */
-#define SEMLOCK_RESERVED_HANDLES 32   /* left to the program when witnesses are given up */
-#define SEMLOCK_GUARD_TRIES 200       /* non-blocking attempts, each giving up the processor */
-#define SEMLOCK_KEPT_PER_DIRECTORY 4
-#define SEMLOCK_TICKET_ROOM 1024
-#define SEMLOCK_STOPPED_NS 200000000 /* who leaves a free lock for so long is stopped */
-
-/* Atomics on the plain integers of the structures above: cffi knows no _Atomic. */
-#if defined(_MSC_VER)
-#include <intrin.h>
-#define semlock_load64(p) _InterlockedCompareExchange64((volatile __int64 *)(p), 0, 0)
-#define semlock_store64(p, v) _InterlockedExchange64((volatile __int64 *)(p), (v))
-#define semlock_add64(p, v) _InterlockedExchangeAdd64((volatile __int64 *)(p), (v))
-#define semlock_swap_if64(p, was, now)                                                        \
-    (_InterlockedCompareExchange64((volatile __int64 *)(p), (now), (was)) == (was))
-#define semlock_add32(p, v) _InterlockedExchangeAdd((volatile long *)(p), (v))
-#define semlock_store32(p, v) _InterlockedExchange((volatile long *)(p), (v))
-#define semlock_swap_if32(p, was, now)                                                        \
-    (_InterlockedCompareExchange((volatile long *)(p), (now), (was)) == (was))
-#define semlock_load32(p) _InterlockedCompareExchange((volatile long *)(p), 0, 0)
-#else
-#define semlock_load64(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-#define semlock_store64(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-#define semlock_add64(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
-#define semlock_swap_if64(p, was, now) __sync_bool_compare_and_swap((p), (was), (now))
-#define semlock_add32(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
-#define semlock_store32(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-#define semlock_swap_if32(p, was, now) __sync_bool_compare_and_swap((p), (was), (now))
-#define semlock_load32(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-#endif
-
-/* object.c: the life of a lock object, and what needs no system call. */
-int semlock_object_borrow(semlock_lock *lock, int64_t *owner);
-void semlock_object_return(semlock_lock *lock, int64_t owner);
-int semlock_object_begin(semlock_lock *lock);
-int semlock_object_won(semlock_lock *lock, const semlock_record *record);
-int semlock_object_failed(semlock_lock *lock, int outcome);
-int semlock_object_seen_held(semlock_lock *lock);
-int semlock_object_end(semlock_lock *lock, int64_t *owner);
-void semlock_object_freed(semlock_lock *lock);
-void semlock_file_reset(semlock_file *file);
-void semlock_new_token(semlock_pool *pool, char token[33]);
-void semlock_stamp(const semlock_record *record, const semlock_file *file, semlock_lock *lock,
-                   semlock_pool *pool, char *bytes);
-
-/* pool.c: kept claims, and quiet while a thread forks. */
-void semlock_enter(semlock_pool *pool);
-void semlock_leave(semlock_pool *pool);
-int semlock_pool_take(semlock_pool *pool, const semlock_lock *lock, int32_t mode,
-                      semlock_file *file);
-int semlock_pool_wants(semlock_pool *pool, const semlock_lock *lock);
-void semlock_pool_drain_entered(semlock_pool *pool, const char *directory, int32_t length);
-int semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file *file);
-void semlock_file_dispose(semlock_file *file, const char *directory, int32_t length);
-
-int semlock_try_free(semlock_lock *lock, semlock_pool *pool);
-void semlock_contended_now(semlock_pool *pool, const semlock_lock *lock);
-int semlock_may_wait_alone(const semlock_lock *lock, semlock_pool *pool);
-int semlock_held_here(semlock_pool *pool, uint64_t ino);
-
-/* The queue of those who wait: one for each family of systems. */
-int semlock_place_update(semlock_place *place, semlock_waiting *waiting);
-void semlock_place_overtake(semlock_place *place, int path_is_free);
-void semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock *won);
-void semlock_ticket_leave(semlock_lock *lock);
-void semlock_waiting_unwatch(semlock_waiting *waiting, int64_t *mark);
-void semlock_place_forget(semlock_place *place);
-
-/* One for each system: what the kernel offers and what it calls it. */
-int64_t semlock_wall_seconds(void);
-
-#if !defined(_WIN32)
-/* The names in a directory, one after another. */
-typedef struct {
-    int fd;
-    int error;
-    void *stream; /* where the system's library reads it */
-    int32_t at;
-    int32_t length;
-    _Alignas(8) char buffer[2048];
-} semlock_names;
-
-void semlock_names_start(semlock_names *names, int fd);
-const char *semlock_names_next(semlock_names *names);
-void semlock_names_end(semlock_names *names);
-
-/* Events: linux_events.c, kqueue_events.c.  A mark names one watched file. */
-int64_t semlock_events_open(void);
-void semlock_events_forget(int64_t events);
-int64_t semlock_events_watch(int64_t events, const char *path, int64_t known);
-void semlock_events_unwatch(int64_t events, int64_t mark);
-void semlock_mark_over(int64_t mark);
-int semlock_events_wait(int64_t events, int64_t process, int64_t until, const void *signals,
-                        int64_t *marks, int32_t room, int32_t *count);
-int64_t semlock_process_open(int64_t events, int64_t pid);
-void semlock_process_close(int64_t events, int64_t process);
-void semlock_process_forget(int64_t process);
-int semlock_system_exists(const char *path);
-int semlock_system_hears(const char *directory);
-
-/* posix_events.c: the event sources that are kept between two waits. */
-int semlock_is_scarce(int fd);
-void semlock_events_silence(int64_t events, int64_t mark);
-void semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark);
-void semlock_events_tidy(semlock_pool *pool);
-void semlock_events_forget_kept(semlock_pool *pool);
-
-/* The system seam of the POSIX sources: linux_system.c, darwin_system.c, bsd_system.c. */
-int semlock_system_unnamed(const char *directory, int32_t mode);
-int semlock_system_link_unnamed(int fd, const char *path, semlock_pool *pool);
-int semlock_system_link_kept(const semlock_lock *lock, semlock_pool *pool);
-int semlock_link_by_private_name(const semlock_lock *lock);
-int semlock_system_local(int fd);
-int semlock_system_take_witness(int fd);
-int semlock_system_witness(int fd);
-int semlock_system_sync(int fd, int32_t durability, int overwritten);
-
-/* posix_file.c: names, and the steps that several calls share. */
-#define SEMLOCK_PATH_ROOM 4224
-int semlock_join(char *room, const char *directory, int32_t length, const char *name);
-int semlock_private_path(char *room, const char *directory, int32_t length,
-                         const semlock_file *file);
-int semlock_temporary_path(char *room, const char *directory, int32_t length,
-                           semlock_pool *pool);
-int semlock_is_link(int error);
-int semlock_is_gone(int outcome);
-int semlock_describe(int fd, semlock_view *view);
-int semlock_guard(int fd);
-void semlock_unguard(int fd);
-int semlock_still_at(const char *path, const semlock_file *file);
-int semlock_write_all(int fd, const char *bytes, int32_t length);
-int semlock_read_all(int fd, char *bytes, int32_t capacity);
-int semlock_unlink_exact(const char *path, const semlock_file *file);
-int semlock_remove_aside(const char *path, int32_t directory_length, const semlock_file *file,
-                         semlock_pool *pool);
-#endif
-
-#endif

@@ -5,27 +5,41 @@ As a program it prints both as a compiler's arguments, for the platform that it 
 
 import sys
 
-SHARED = ["object.c", "pool.c"]
+SHARED = ["common/object.c", "common/pool.c", "common/turns.c"]
 POSIX = [
-    "posix_file.c",
-    "posix_try.c",
-    "posix_change.c",
-    "posix_rewrite.c",
-    "posix_inspect.c",
-    "posix_wait.c",
-    "posix_events.c",
-    "posix_queue.c",
+    "posix/fork.c",
+    "posix/descriptors.c",
+    "posix/file.c",
+    "posix/create.c",
+    "posix/try.c",
+    "posix/held.c",
+    "posix/release.c",
+    "posix/spare.c",
+    "posix/change.c",
+    "posix/rewrite.c",
+    "posix/inspect.c",
+    "posix/wait.c",
+    "posix/arm.c",
+    "posix/look.c",
+    "posix/overtake.c",
+    "posix/news.c",
+    "posix/events.c",
+    "posix/queue.c",
 ]
-KQUEUE = ["kqueue_events.c", "readdir_names.c"]
+KQUEUE = ["kqueue/system.c", "kqueue/events.c", "kqueue/tickets.c", "kqueue/names.c"]
 WINDOWS = [
-    "windows_file.c",
-    "windows_path.c",
-    "windows_try.c",
-    "windows_change.c",
-    "windows_inspect.c",
-    "windows_process.c",
-    "windows_wait.c",
-    "windows_queue.c",
+    "windows/file.c",
+    "windows/path.c",
+    "windows/try.c",
+    "windows/change.c",
+    "windows/rewrite.c",
+    "windows/inspect.c",
+    "windows/process.c",
+    "windows/wait.c",
+    "windows/queue.c",
+    "windows/tickets.c",
+    "windows/events.c",
+    "windows/overtake.c",
 ]
 
 
@@ -34,10 +48,17 @@ def sources(platform: str = sys.platform) -> list[str]:
     if platform == "win32":
         return SHARED + WINDOWS
     if platform == "darwin":
-        return [*SHARED, *POSIX, "darwin_system.c", *KQUEUE]
+        return [*SHARED, *POSIX, "darwin/system.c", *KQUEUE]
     if platform.startswith(("linux", "android", "cygwin")):
-        return [*SHARED, *POSIX, "linux_system.c", "linux_events.c"]
-    return [*SHARED, *POSIX, "bsd_system.c", *KQUEUE]
+        return [
+            *SHARED,
+            *POSIX,
+            "linux/system.c",
+            "linux/process.c",
+            "linux/events.c",
+            "linux/tickets.c",
+        ]
+    return [*SHARED, *POSIX, "bsd/system.c", "bsd/process.c", *KQUEUE]
 
 
 def macros(platform: str = sys.platform) -> list[tuple[str, str | None]]:

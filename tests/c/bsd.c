@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "semlock.h"
+#include "core.h"
 
 #define CHECK(condition)                                                                      \
     do {                                                                                      \

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "semlock.h"
+#include "core.h"
 
 #define CHECK(condition)                                                                      \
     do {                                                                                      \
@@ -254,6 +254,31 @@ nested(semlock_pool *pool)
     CHECK(lock.held && access(a, F_OK) == 0);
     CHECK(semlock_release(&lock, pool) != SEMLOCK_NESTED);
     CHECK(!lock.held && access(a, F_OK) != 0);
+}
+
+/* A thread that tries and one that holds have different words in the object: between another
+ * thread's look and its swap, the holder may let go and try again. */
+static void
+words_of_owners(void)
+{
+    semlock_record record = record_of(0);
+    semlock_pool *pool = calloc(1, sizeof *pool);
+    semlock_lock lock;
+    char a[400];
+    int64_t trying, owner;
+
+    start(&lock, a, "words", &record);
+    CHECK(semlock_life(pool) > 0);
+    CHECK(semlock_object_begin(&lock, pool) == SEMLOCK_OK);
+    trying = lock.owner;
+    CHECK(semlock_object_begin(&lock, pool) == SEMLOCK_MINE);
+    CHECK(semlock_object_borrow(&lock, pool, &owner) == SEMLOCK_FREE);
+    CHECK(semlock_object_end(&lock, pool, &owner) == SEMLOCK_FREE);
+    CHECK(semlock_object_won(&lock, &record) == SEMLOCK_OK);
+    CHECK(lock.owner == semlock_thread() && lock.owner != trying);
+    semlock_object_freed(&lock);
+    CHECK(lock.owner == 0);
+    free(pool);
 }
 
 static void
@@ -630,6 +655,8 @@ main(int count, char **words)
     puts("rewriting");
     nested(pool);
     puts("nested");
+    words_of_owners();
+    puts("words of owners");
     batch(pool);
     puts("batch");
     after_a_kill(pool);

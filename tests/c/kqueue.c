@@ -1,4 +1,4 @@
-/* Waiting as on macOS and the BSDs: csrc/kqueue_events.c on the kqueue of tests/c/kqueue/,
+/* Waiting as on macOS and the BSDs: csrc/kqueue/events.c on the kqueue of tests/c/kqueue/,
  * with the system's own source on the kernel of tests/c/bsd/.
  *
  * Run by tests/c/test_kqueue.py.  The first argument is an empty directory.  Every wait that
@@ -10,11 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/event.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 
-#include "semlock.h"
+#include "core.h"
 
 #define CHECK(condition)                                                                      \
     do {                                                                                      \
@@ -286,7 +287,8 @@ marks(void)
     close((int)events);
 }
 
-/* A child has copies of the watched files, and must not keep them. */
+/* A child has copies of the watched files, and must not keep them; what it opens then may have
+ * their numbers. */
 static void
 forks(void)
 {
@@ -305,14 +307,99 @@ forks(void)
     if (child == 0) {
         int mark = (int)waiter.watch.mark;
 
-        CHECK(fcntl(mark, F_GETFD) >= 0);
+        CHECK(fcntl(mark, F_GETFD) < 0 && errno == EBADF);
+        CHECK(fcntl((int)waiter.waiting.events, F_GETFD) < 0 && errno == EBADF);
+        CHECK(dup2(STDERR_FILENO, mark) == mark);
         semlock_waiting_forget(&waiter.waiting);
-        _exit(fcntl(mark, F_GETFD) < 0 && errno == EBADF ? 0 : 1);
+        CHECK(fcntl(mark, F_GETFD) >= 0);
+        _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     CHECK(semlock_release(&holder.lock, pool) >= 0);
     CHECK(wait_for(&waiter, LONG) == SEMLOCK_FREE);
     semlock_waiting_end(&waiter.waiting, pool, NULL);
+}
+
+/* Have what is open under one number under another. */
+static void
+move(int from, int to)
+{
+    CHECK(from >= 0);
+    if (from != to) {
+        CHECK(dup2(from, to) == to && close(from) == 0);
+    }
+}
+
+/* A daemon closes all that it finds open, and its own files and kqueues get the numbers: none
+ * of them is closed, and nothing is asked of that kqueue, or taken from it. */
+static void
+strangers(void)
+{
+    const struct timespec now = {0, 0};
+    user holder, waiter;
+    struct kevent event;
+    char own[400];
+    int events, mark, ticket;
+    int64_t began;
+
+    start(&holder, "taken");
+    start(&waiter, "taken");
+    snprintf(own, sizeof own, "%s/own", directory);
+    CHECK(semlock_try_anyway(&holder.lock, pool) == SEMLOCK_OK);
+    begin(&waiter, 1);
+    CHECK(wait_for(&waiter, LONG) == SEMLOCK_LOOK);
+    let_be(&waiter);
+    events = (int)waiter.waiting.events;
+    mark = (int)waiter.watch.mark;
+    ticket = (int)waiter.place.ticket.handle;
+    CHECK(events > 2 && mark > 2 && ticket > 2);
+    CHECK(close(events) == 0 && close(mark) == 0 && close(ticket) == 0);
+
+    move(kqueue(), events);
+    move(open(own, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), mark);
+    move(open(own, O_RDWR | O_CLOEXEC), ticket);
+    EV_SET(&event, (uintptr_t)mark, EVFILT_VNODE, EV_ADD | EV_CLEAR, NOTE_ATTRIB, 0, 0);
+    CHECK(kevent(events, &event, 1, NULL, 0, NULL) == 0 && fchmod(mark, 0400) == 0);
+
+    CHECK(!semlock_events_ours(events));
+    CHECK(semlock_events_watch(events, own, -1) == -ENOENT);
+    CHECK(semlock_process_open(events, getpid()) == -ENOENT);
+    /* The wait goes on without it: with a ticket anew, by looks at the lock. */
+    began = semlock_now_ns();
+    for (int outcome = 0; outcome != SEMLOCK_TIME;) {
+        outcome = wait_for(&waiter, SHORT);
+        CHECK(outcome == SEMLOCK_LOOK || outcome == SEMLOCK_TIME);
+        CHECK(semlock_now_ns() - began < LONG);
+        if (outcome == SEMLOCK_LOOK) {
+            judge(&waiter);
+        }
+    }
+    semlock_waiting_end(&waiter.waiting, pool, NULL);
+    CHECK(semlock_release(&holder.lock, pool) >= 0);
+    CHECK(kevent(events, NULL, 0, &event, 1, &now) == 1);
+    CHECK(event.ident == (uintptr_t)mark && event.filter == EVFILT_VNODE);
+    CHECK(close(events) == 0 && close(mark) == 0 && close(ticket) == 0);
+    CHECK(unlink(own) == 0);
+}
+
+/* The numbers of the program's first three files are not used, even where they are free. */
+static void
+low_numbers(void)
+{
+    char path[400];
+    int64_t events, mark;
+    int input = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+
+    snprintf(path, sizeof path, "%s/low", directory);
+    CHECK(close(open(path, O_CREAT | O_WRONLY, 0600)) == 0);
+    CHECK(input > 2 && close(STDIN_FILENO) == 0);
+    events = semlock_events_open();
+    mark = semlock_events_watch(events, path, -1);
+    CHECK(events > 2 && mark > 2 && fcntl(STDIN_FILENO, F_GETFD) < 0);
+    semlock_events_unwatch(events, mark);
+    semlock_descriptor_close_signed(events);
+    CHECK(dup2(input, STDIN_FILENO) == STDIN_FILENO && close(input) == 0);
+    CHECK(unlink(path) == 0);
 }
 
 enum { CROWD = 4, ROUNDS = 100 };
@@ -394,6 +481,8 @@ main(int count, char **words)
         deaths();
         late_followers();
         forks();
+        strangers();
+        low_numbers();
         semlock_pool_drain(pool, NULL, 0);
         CHECK(entries(directory) == 0);
         CHECK(time == 0 || entries("/proc/self/fd") == before);

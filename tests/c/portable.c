@@ -12,7 +12,7 @@
 #include <string.h>
 
 #if defined(_WIN32)
-#include "windows_system.h"
+#include "windows/system.h"
 #else
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "semlock.h"
+#include "core.h"
 #endif
 
 #define CHECK(condition)                                                                      \
@@ -468,7 +468,7 @@ nested_and_detached(void)
 
     record.detached = 1;
     CHECK(semlock_try(&lock, &pool) == SEMLOCK_OK);
-    semlock_detach(&lock);
+    semlock_detach(&lock, &pool);
     record.detached = 0;
     CHECK(!lock.held && semlock_release(&lock, &pool) == SEMLOCK_FREE && exists(a));
     CHECK(handles() == before);

@@ -78,16 +78,17 @@ standin_close(int fd)
     return close(fd);
 }
 
-/* flock and fcntl locks are of one kind, in one list for each file: v_lockf in lf_advlock() of
- * XNU's kern_lockf.c, lf_advlock() of NetBSD and OpenBSD, flock(2) of FreeBSD.  So nobody may
- * ask for an fcntl lock. */
+/* What is asked of a number is asked of what these systems know: no signature of an owner, no
+ * seals.  flock and fcntl locks are of one kind, in one list for each file: v_lockf in
+ * lf_advlock() of XNU's kern_lockf.c, lf_advlock() of NetBSD and OpenBSD, flock(2) of FreeBSD.
+ * So nobody may ask for an fcntl lock. */
 int
 standin_fcntl(int fd, int command, ...)
 {
     va_list rest;
     int argument = 0;
 
-    if (command == F_SETFD || command == F_SETFL) {
+    if (command == F_SETFD || command == F_SETFL || command == F_DUPFD_CLOEXEC) {
         va_start(rest, command);
         argument = va_arg(rest, int);
         va_end(rest);
@@ -98,7 +99,8 @@ standin_fcntl(int fd, int command, ...)
         return errno == 0 ? 0 : -1;
     }
 #endif
-    if (command != F_GETFD && command != F_SETFD && command != F_SETFL) {
+    if (command != F_GETFD && command != F_SETFD && command != F_SETFL &&
+        command != F_DUPFD_CLOEXEC) {
         abort();
     }
     return fcntl(fd, command, argument);

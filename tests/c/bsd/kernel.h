@@ -15,6 +15,14 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+/* What those systems don't have: no source of theirs may ask for it. */
+#undef F_GETSIG
+#undef F_SETSIG
+#undef F_OFD_GETLK
+#undef F_OFD_SETLK
+#undef F_OFD_SETLKW
+#undef O_PATH
+
 /* What the tests may set. */
 typedef struct {
     int64_t boot;     /* the clock's time of the boot, in nanoseconds: moves with the clock */

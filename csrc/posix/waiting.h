@@ -1,0 +1,33 @@
+/* POSIX: what the files of a wait share (semlock.h, WAITING and THE QUEUE). */
+#ifndef POSIX_WAITING_H
+#define POSIX_WAITING_H
+
+#include "core.h"
+
+#define FIRST_RECHECK 50000   /* nanoseconds */
+#define LAST_RECHECK 30000000 /* longer than a kernel needs to complete what it reported */
+#define ALARM 120000000       /* from an event of P to a check that it is used */
+#define MARKS 64
+
+/* posix/look.c */
+void semlock_waiting_recheck_in(semlock_waiting *waiting, int64_t nanoseconds);
+void semlock_waiting_has_shown(semlock_waiting *waiting);
+void semlock_waiting_by_turns(semlock_waiting *waiting);
+int semlock_waiting_look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool);
+int semlock_waiting_look_first(semlock_waiting *waiting, semlock_pool *pool);
+int semlock_waiting_look_past(semlock_waiting *waiting, semlock_watch *watch,
+                              semlock_pool *pool);
+void semlock_waiting_unwatch_all(semlock_waiting *waiting);
+
+/* posix/overtake.c */
+int64_t semlock_spread(const void *who, int64_t span);
+int semlock_waiting_watch_over(semlock_waiting *waiting, semlock_pool *pool);
+void semlock_place_pass_by(semlock_place *place, semlock_pool *pool);
+
+/* posix/arm.c */
+int64_t semlock_waiting_tell_at(const semlock_place *place);
+
+/* posix/news.c */
+void semlock_waiting_check_again(semlock_waiting *waiting);
+
+#endif

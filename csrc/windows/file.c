@@ -1,0 +1,429 @@
+/* Windows: the guard, the witness, and the steps that several calls share. */
+#include <string.h>
+
+#include "windows/system.h"
+
+/* Far behind anything that a record or a foreign lock on a file's content reaches, and not at
+ * the position of the witness on Linux: a file server may pass these locks on to its own
+ * kernel. */
+#define WITNESS_BYTE ((uint64_t)1 << 62)
+#define GUARD_BYTE (((uint64_t)1 << 62) + 1)
+
+/* Missing in some headers; the values are part of the system's stable interface. */
+#define DISPOSITION_EX ((FILE_INFO_BY_HANDLE_CLASS)21)
+#define DISPOSITION_DELETE 0x01u
+#define DISPOSITION_POSIX 0x02u
+#define DISPOSITION_READONLY_TOO 0x10u
+
+/* The error of the last system call, negative also if that call set none.
+ * ERROR_TOO_MANY_OPEN_FILES is 4, which is EINTR: a wait returns -EINTR so that Python runs
+ * its signal handlers and calls again.  So it is replaced by ERROR_NO_SYSTEM_RESOURCES, which
+ * means the same. */
+int
+semlock_last_error(void)
+{
+    DWORD error = GetLastError();
+
+    if (error == ERROR_TOO_MANY_OPEN_FILES) {
+        error = ERROR_NO_SYSTEM_RESOURCES;
+    }
+    return error == ERROR_SUCCESS ? -ERROR_GEN_FAILURE : -(int)error;
+}
+
+HANDLE
+semlock_handle(const semlock_file *file)
+{
+    return (HANDLE)(intptr_t)file->handle;
+}
+
+/* Does the (negative) error mean that nothing is at the path? */
+int
+semlock_is_absent(int error)
+{
+    return error == -ERROR_FILE_NOT_FOUND || error == -ERROR_PATH_NOT_FOUND ||
+           error == -ERROR_DIRECTORY;
+}
+
+/* Does the (negative) error mean that the system or filesystem does not support the request?
+ */
+int
+semlock_is_unsupported(int error)
+{
+    return error == -ERROR_INVALID_PARAMETER || error == -ERROR_NOT_SUPPORTED ||
+           error == -ERROR_INVALID_FUNCTION || error == -ERROR_CALL_NOT_IMPLEMENTED ||
+           error == -ERROR_INVALID_LEVEL;
+}
+
+/* Is the file at the path already deleted, and only there until its last handle is closed?
+ *
+ * Opening or querying such a file gives ERROR_ACCESS_DENIED, which can also mean missing
+ * rights.  The listing of the directory still shows it. */
+static int
+is_leaving(const WCHAR *path)
+{
+    WIN32_FIND_DATAW entry;
+    HANDLE found;
+    int error;
+
+    if (GetFileAttributesW(path) != INVALID_FILE_ATTRIBUTES) {
+        return 0;
+    }
+    error = semlock_last_error();
+    if (error != -ERROR_ACCESS_DENIED && error != -ERROR_DELETE_PENDING) {
+        return 0;
+    }
+    found = FindFirstFileW(path, &entry);
+    if (found == INVALID_HANDLE_VALUE) {
+        return 0;
+    }
+    FindClose(found);
+    return 1;
+}
+
+/* Is there anything at the path? 1, 0, or an error if it is not known. */
+int
+semlock_exists(const WCHAR *path)
+{
+    int error;
+
+    if (GetFileAttributesW(path) != INVALID_FILE_ATTRIBUTES) {
+        return 1;
+    }
+    error = semlock_last_error();
+    if (semlock_is_absent(error)) {
+        return 0;
+    }
+    return error == -ERROR_SHARING_VIOLATION || is_leaving(path) ? 1 : error;
+}
+
+/* The identity of a file.  Filesystems without 128-bit ids have an older call for shorter
+ * ones.  On FAT the id is the position in the directory, so it is queried again after each
+ * rename. */
+int
+semlock_identity(HANDLE handle, semlock_file *file)
+{
+    BY_HANDLE_FILE_INFORMATION old;
+    FILE_ID_INFO id;
+    int error;
+
+    if (GetFileInformationByHandleEx(handle, FileIdInfo, &id, sizeof id)) {
+        file->dev = id.VolumeSerialNumber;
+        memcpy(&file->ino, id.FileId.Identifier, 8);
+        memcpy(&file->ino_high, id.FileId.Identifier + 8, 8);
+        return 0;
+    }
+    error = semlock_last_error();
+    if (!semlock_is_unsupported(error)) {
+        return error;
+    }
+    if (!GetFileInformationByHandle(handle, &old)) {
+        return semlock_last_error();
+    }
+    file->dev = old.dwVolumeSerialNumber;
+    file->ino = (uint64_t)old.nFileIndexHigh << 32 | old.nFileIndexLow;
+    file->ino_high = 0;
+    return 0;
+}
+
+int
+semlock_same_file(const semlock_file *a, const semlock_file *b)
+{
+    return a->ino == b->ino && a->ino_high == b->ino_high && a->dev == b->dev;
+}
+
+/* Does the path name this very file? 1, 0, or an error if it is not known. */
+int
+semlock_still_at(const WCHAR *path, const semlock_file *file)
+{
+    semlock_file seen;
+    HANDLE handle;
+    int error;
+
+    handle = CreateFileW(path, FILE_READ_ATTRIBUTES, SEMLOCK_SHARE_ALL, NULL, OPEN_EXISTING,
+                         FILE_FLAG_OPEN_REPARSE_POINT | FILE_FLAG_BACKUP_SEMANTICS, NULL);
+    if (handle == INVALID_HANDLE_VALUE) {
+        error = semlock_last_error();
+        /* A deleted file is no longer a lock, ours or another. */
+        return semlock_is_absent(error) || is_leaving(path) ? 0 : error;
+    }
+    error = semlock_identity(handle, &seen);
+    CloseHandle(handle);
+    if (error != 0) {
+        return error;
+    }
+    return semlock_same_file(&seen, file);
+}
+
+/* Lock one byte without waiting: 0, 1 if another handle has it, or an error. */
+static int
+lock_byte(HANDLE handle, uint64_t at, DWORD kind)
+{
+    OVERLAPPED place;
+    int error;
+
+    memset(&place, 0, sizeof place);
+    place.Offset = (DWORD)at;
+    place.OffsetHigh = (DWORD)(at >> 32);
+    if (LockFileEx(handle, kind | LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &place)) {
+        return 0;
+    }
+    error = semlock_last_error();
+    return error == -ERROR_LOCK_VIOLATION || error == -ERROR_IO_PENDING ? 1 : error;
+}
+
+static void
+unlock_byte(HANDLE handle, uint64_t at)
+{
+    OVERLAPPED place;
+
+    memset(&place, 0, sizeof place);
+    place.Offset = (DWORD)at;
+    place.OffsetHigh = (DWORD)(at >> 32);
+    UnlockFileEx(handle, 0, 1, 0, &place);
+}
+
+/* Lock one byte that others hold for a moment only: 0, SEMLOCK_GUARDED, or an error. */
+static int
+take_byte(HANDLE handle, uint64_t at)
+{
+    for (int tries = 0;; tries++) {
+        int outcome = lock_byte(handle, at, LOCKFILE_EXCLUSIVE_LOCK);
+
+        if (outcome != 1) {
+            return outcome;
+        }
+        if (tries == SEMLOCK_GUARD_TRIES) {
+            return SEMLOCK_GUARDED;
+        }
+        if (tries == 0) {
+            /* If an earlier unlock failed, this handle blocks itself.  This releases the
+             * handle's own lock, and no other. */
+            unlock_byte(handle, at);
+        }
+        else {
+            semlock_yield();
+        }
+    }
+}
+
+/* Take the guard: 0, SEMLOCK_GUARDED, or the error of a filesystem without byte locks. */
+int
+semlock_guard(HANDLE handle)
+{
+    return take_byte(handle, GUARD_BYTE);
+}
+
+/* Does this outcome of taking the guard forbid a change?  Where byte locks are not supported,
+ * the change is made without the guard.  After any other error another process may have the
+ * guard. */
+int
+semlock_is_kept_out(int guard)
+{
+    return guard == SEMLOCK_GUARDED || (guard < 0 && !semlock_is_unsupported(guard));
+}
+
+void
+semlock_unguard(HANDLE handle)
+{
+    unlock_byte(handle, GUARD_BYTE);
+}
+
+/* Take the witness of a new file: 0, SEMLOCK_GUARDED if another process is about to remove the
+ * file, or an error. */
+int
+semlock_take_witness(HANDLE handle)
+{
+    return take_byte(handle, WITNESS_BYTE);
+}
+
+/* Like semlock_witness, but a free witness is kept locked (shared) until the handle is closed:
+ * no other process can come to hold the file meanwhile. */
+int
+semlock_hold_off(HANDLE handle)
+{
+    int outcome = lock_byte(handle, WITNESS_BYTE, 0);
+
+    return outcome < 0 ? -1 : outcome;
+}
+
+/* 1 taken, 0 free, -1 not known here.  Windows can only query a lock by taking it; a shared
+ * lock does not change the answer for other queries. */
+int
+semlock_witness(HANDLE handle)
+{
+    int outcome = lock_byte(handle, WITNESS_BYTE, 0);
+
+    if (outcome == 0) {
+        unlock_byte(handle, WITNESS_BYTE);
+    }
+    return outcome < 0 ? -1 : outcome;
+}
+
+int
+semlock_write_all(HANDLE handle, const char *bytes, int32_t length)
+{
+    OVERLAPPED place;
+    DWORD count;
+
+    for (int32_t done = 0; done < length; done += (int32_t)count) {
+        memset(&place, 0, sizeof place);
+        place.Offset = (DWORD)done;
+        if (!WriteFile(handle, bytes + done, (DWORD)(length - done), &count, &place)) {
+            return semlock_last_error();
+        }
+        if (count == 0) {
+            return -ERROR_DISK_FULL;
+        }
+    }
+    return 0;
+}
+
+/* Read up to `capacity` bytes from the beginning: the number of bytes, or an error. */
+int
+semlock_read_all(HANDLE handle, char *bytes, int32_t capacity)
+{
+    OVERLAPPED place;
+    DWORD count;
+    int32_t done = 0;
+
+    while (done < capacity) {
+        memset(&place, 0, sizeof place);
+        place.Offset = (DWORD)done;
+        if (!ReadFile(handle, bytes + done, (DWORD)(capacity - done), &count, &place)) {
+            int error = semlock_last_error();
+
+            if (error == -ERROR_HANDLE_EOF) {
+                break;
+            }
+            return error;
+        }
+        if (count == 0) {
+            break;
+        }
+        done += (int32_t)count;
+    }
+    return done;
+}
+
+/* Rename this file in its directory, without replacing another file. */
+int
+semlock_rename(HANDLE handle, const WCHAR *from, const WCHAR *to)
+{
+    struct {
+        FILE_RENAME_INFO info;
+        WCHAR room[SEMLOCK_WIDE_ROOM];
+    } request;
+    size_t bytes = (size_t)lstrlenW(to) * sizeof *to;
+    int error;
+
+    memset(&request.info, 0, sizeof request.info);
+    request.info.FileNameLength = (DWORD)bytes;
+    memcpy((char *)&request + FIELD_OFFSET(FILE_RENAME_INFO, FileName), to,
+           bytes + sizeof *to);
+    if (SetFileInformationByHandle(handle, FileRenameInfo, &request,
+                                   (DWORD)(sizeof request.info + bytes))) {
+        return 0;
+    }
+    error = semlock_last_error();
+    if (!semlock_is_unsupported(error)) {
+        return error;
+    }
+    return MoveFileExW(from, to, 0) ? 0 : semlock_last_error();
+}
+
+/* Clear the read-only attribute, which blocks the older deletion, and no other: a file that is
+ * marked as unfinished must stay marked as long as it exists. */
+static void
+clear_readonly(HANDLE handle)
+{
+    FILE_BASIC_INFO basic;
+    DWORD others;
+
+    if (!GetFileInformationByHandleEx(handle, FileBasicInfo, &basic, sizeof basic) ||
+        !(basic.FileAttributes & FILE_ATTRIBUTE_READONLY)) {
+        return;
+    }
+    others = basic.FileAttributes & ~(DWORD)FILE_ATTRIBUTE_READONLY;
+    memset(&basic, 0, sizeof basic); /* times of zero are left as they are */
+    basic.FileAttributes = others == 0 ? FILE_ATTRIBUTE_NORMAL : others;
+    SetFileInformationByHandle(handle, FileBasicInfo, &basic, sizeof basic);
+}
+
+/* Delete this file, which is at the path.  The path is free as soon as the handle is closed.
+ *
+ * Without POSIX deletion the name stays taken until the last handle to the file is closed, so
+ * the file is first renamed to a random name if the caller gives one. */
+int
+semlock_delete(HANDLE handle, const WCHAR *path, const WCHAR *aside)
+{
+    static const DWORD ways[] = {
+        DISPOSITION_DELETE | DISPOSITION_POSIX | DISPOSITION_READONLY_TOO,
+        DISPOSITION_DELETE | DISPOSITION_POSIX,
+    };
+    FILE_DISPOSITION_INFO plain = {TRUE};
+    int moved;
+
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        DWORD way = ways[i];
+
+        if (SetFileInformationByHandle(handle, DISPOSITION_EX, &way, sizeof way)) {
+            return 0;
+        }
+    }
+    clear_readonly(handle);
+    moved = aside != NULL && semlock_rename(handle, path, aside) == 0;
+    if (SetFileInformationByHandle(handle, FileDispositionInfo, &plain, sizeof plain)) {
+        return 0;
+    }
+    return moved ? 0 : semlock_last_error();
+}
+
+/* Dispose of a file that has only its private name, or that is at P and not ours. */
+void
+semlock_file_dispose(semlock_file *file, const char *directory, int32_t length)
+{
+    (void)directory;
+    (void)length;
+    if (file->handle != -1) {
+        if (file->named == SEMLOCK_NAMED_NOW) {
+            semlock_delete(semlock_handle(file), NULL, NULL);
+        }
+        CloseHandle(semlock_handle(file));
+    }
+    semlock_file_reset(file);
+}
+
+/* A handle keeps the rights with which it was opened, so a change of the thread's user does
+ * not matter. */
+int
+semlock_is_maker(const semlock_file *file)
+{
+    (void)file;
+    return 1;
+}
+
+int
+semlock_has_umask(semlock_file *file)
+{
+    (void)file;
+    return 1;
+}
+
+int
+semlock_private_remove(const semlock_file *file, const char *directory, int32_t length)
+{
+    (void)file;
+    (void)directory;
+    (void)length;
+    return 0;
+}
+
+void
+semlock_forget(semlock_lock *lock, semlock_pool *pool)
+{
+    (void)pool;
+    if (lock->file.handle != -1) {
+        CloseHandle(semlock_handle(&lock->file));
+    }
+    semlock_object_freed(lock);
+}

@@ -1,0 +1,268 @@
+/* Windows: inspecting a path without following a link, opening a device, or reading more than
+ * the largest record. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "windows/system.h"
+
+/* Reparse points that refer to another place: symbolic links, junctions, those of WSL. */
+#define SURROGATE_TAG 0x20000000u
+
+static int64_t
+nanoseconds(LARGE_INTEGER time)
+{
+    return (time.QuadPart - SEMLOCK_FILETIME_OF_1970) * 100;
+}
+
+static int
+kind_of(DWORD type, const FILE_ATTRIBUTE_TAG_INFO *tag)
+{
+    if (type != FILE_TYPE_DISK) {
+        return SEMLOCK_OTHER;
+    }
+    if ((tag->FileAttributes & FILE_ATTRIBUTE_REPARSE_POINT) &&
+        (tag->ReparseTag & SURROGATE_TAG)) {
+        return SEMLOCK_SYMLINK;
+    }
+    return tag->FileAttributes & FILE_ATTRIBUTE_DIRECTORY ? SEMLOCK_DIRECTORY
+                                                          : SEMLOCK_REGULAR;
+}
+
+/* Describe an open file, without its bytes. */
+int
+semlock_describe(HANDLE handle, semlock_view *view)
+{
+    FILE_ATTRIBUTE_TAG_INFO tag;
+    FILE_STANDARD_INFO size;
+    FILE_BASIC_INFO basic;
+    semlock_file id;
+    DWORD type = GetFileType(handle);
+    int error;
+
+    memset(view, 0, sizeof *view);
+    memset(&tag, 0, sizeof tag);
+    view->witness = -1;
+    if (type != FILE_TYPE_DISK) {
+        view->kind = SEMLOCK_OTHER;
+        return 0;
+    }
+    if (!GetFileInformationByHandleEx(handle, FileBasicInfo, &basic, sizeof basic) ||
+        !GetFileInformationByHandleEx(handle, FileStandardInfo, &size, sizeof size)) {
+        return semlock_last_error();
+    }
+    error = semlock_identity(handle, &id);
+    if (error != 0) {
+        return error;
+    }
+    if (!GetFileInformationByHandleEx(handle, FileAttributeTagInfo, &tag, sizeof tag)) {
+        tag.FileAttributes = basic.FileAttributes; /* a filesystem without reparse points */
+    }
+    view->kind = kind_of(type, &tag);
+    view->mode = basic.FileAttributes & FILE_ATTRIBUTE_READONLY ? 0444 : 0666;
+    view->dev = id.dev;
+    view->ino = id.ino;
+    view->ino_high = id.ino_high;
+    view->size = size.EndOfFile.QuadPart;
+    view->links = (int32_t)size.NumberOfLinks;
+    view->mtime_ns = nanoseconds(basic.LastWriteTime);
+    /* FAT has no change time. */
+    view->ctime_ns =
+        basic.ChangeTime.QuadPart != 0 ? nanoseconds(basic.ChangeTime) : view->mtime_ns;
+    view->unfinished = (basic.FileAttributes & SEMLOCK_UNFINISHED_ATTRIBUTES) ==
+                       SEMLOCK_UNFINISHED_ATTRIBUTES;
+    return 0;
+}
+
+static int
+starts_with(const WCHAR *text, const WCHAR *beginning)
+{
+    while (*beginning != 0) {
+        if (*text++ != *beginning++) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Is the root of the volume local, after resolving links and substituted drives?  The full
+ * name of a file is \\?\X:\..., \\?\Volume{...}\... or \\?\UNC\server\share\... */
+static int
+has_local_root(WCHAR *full)
+{
+    WCHAR *end = full + 4;
+    UINT type;
+
+    if (!starts_with(full, L"\\\\?\\") || starts_with(full, L"\\\\?\\UNC\\")) {
+        return 0;
+    }
+    while (*end != 0 && *end != L'\\') {
+        end++;
+    }
+    if (*end == 0) {
+        return 0;
+    }
+    end[1] = 0;
+    type = GetDriveTypeW(starts_with(full, L"\\\\?\\Volume{") ? full : full + 4);
+    return type == DRIVE_FIXED || type == DRIVE_REMOVABLE || type == DRIVE_RAMDISK;
+}
+
+/* The kinds of filesystem whose locks are visible to every process that can reach the file.  A
+ * cluster volume looks like a fixed disk, and so may a volume that a program provides; neither
+ * has one of these names.  A kind that is not listed counts as remote. */
+int
+semlock_is_local(HANDLE handle)
+{
+    static const WCHAR *const kinds[] = {L"NTFS", L"ReFS", L"FAT32", L"exFAT", L"FAT"};
+    WCHAR full[SEMLOCK_WIDE_ROOM];
+    WCHAR kind[MAX_PATH + 1];
+    DWORD room = SEMLOCK_WIDE_ROOM;
+    DWORD length;
+
+    if (!GetVolumeInformationByHandleW(handle, NULL, 0, NULL, NULL, NULL, kind,
+                                       MAX_PATH + 1)) {
+        return 0;
+    }
+    length = GetFinalPathNameByHandleW(handle, full, room, VOLUME_NAME_DOS);
+    if (length == 0) {
+        /* A volume that is not mounted has no name of this form. */
+        length = GetFinalPathNameByHandleW(handle, full, room, VOLUME_NAME_GUID);
+    }
+    if (length == 0 || length >= room || !has_local_root(full)) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (lstrcmpiW(kind, kinds[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Read the record as it was while the file was at the path.  If two reads agree, and the path
+ * named this file in between, the file was not being rewritten for its next use. */
+static int
+read_stable(HANDLE handle, const WCHAR *path, semlock_view *view, char *bytes,
+            int32_t capacity)
+{
+    semlock_file file = {
+        .handle = -1, .dev = view->dev, .ino = view->ino, .ino_high = view->ino_high};
+    char *again = malloc((size_t)capacity);
+    int outcome = -ERROR_NOT_ENOUGH_MEMORY;
+    int length = 0;
+
+    if (again != NULL) {
+        outcome = length = semlock_read_all(handle, bytes, capacity);
+    }
+    if (outcome >= 0) {
+        outcome = semlock_still_at(path, &file);
+        if (outcome == 1) {
+            outcome = semlock_read_all(handle, again, capacity);
+            if (outcome >= 0) {
+                outcome = outcome == length && memcmp(bytes, again, (size_t)length) == 0
+                              ? SEMLOCK_OK
+                              : SEMLOCK_CHANGED;
+            }
+        }
+        else if (outcome == 0) {
+            outcome = SEMLOCK_CHANGED;
+        }
+    }
+    free(again);
+    view->length = length < 0 ? 0 : length;
+    return outcome;
+}
+
+static HANDLE
+open_to_look(const WCHAR *path, DWORD rights)
+{
+    return CreateFileW(path, rights, SEMLOCK_SHARE_ALL, NULL, OPEN_EXISTING,
+                       FILE_FLAG_OPEN_REPARSE_POINT | FILE_FLAG_BACKUP_SEMANTICS, NULL);
+}
+
+/* Read the attributes only.  This works for files that cannot be opened for reading, however P
+ * is shared: every user who may list the directory may read attributes. */
+static int
+look_at_attributes(const WCHAR *path, semlock_view *view)
+{
+    HANDLE handle = open_to_look(path, FILE_READ_ATTRIBUTES);
+    int outcome;
+
+    if (handle == INVALID_HANDLE_VALUE) {
+        outcome = semlock_last_error();
+        if (semlock_is_absent(outcome)) {
+            return SEMLOCK_FREE;
+        }
+        /* Already deleted, and only there until its last handle is closed: inspect again. */
+        return semlock_exists(path) == 1 ? SEMLOCK_CHANGED : outcome;
+    }
+    outcome = semlock_describe(handle, view);
+    CloseHandle(handle);
+    return outcome;
+}
+
+/* SEMLOCK_OK with view and bytes; SEMLOCK_FREE if nothing is there; SEMLOCK_CHANGED if the
+ * lock changed hands meanwhile, so that the caller inspects again; or an error.  Errors of
+ * opening and reading the content (denied, not shared, locked, or too large, which comes with
+ * as many bytes as fit) also come with a view. */
+int
+semlock_inspect(const char *path, semlock_pool *pool, semlock_view *view, char *bytes,
+                int32_t capacity)
+{
+    WCHAR place[SEMLOCK_WIDE_ROOM];
+    semlock_view opened;
+    HANDLE handle;
+    int outcome = semlock_wide(place, path, (int32_t)strlen(path));
+
+    (void)pool;
+    memset(view, 0, sizeof *view);
+    if (outcome == 0) {
+        outcome = look_at_attributes(place, view);
+    }
+    if (outcome != 0 || view->kind != SEMLOCK_REGULAR) {
+        return outcome;
+    }
+    handle = open_to_look(place, GENERIC_READ);
+    if (handle == INVALID_HANDLE_VALUE) {
+        outcome = semlock_last_error();
+        return semlock_is_absent(outcome) ? SEMLOCK_CHANGED : outcome;
+    }
+    outcome = semlock_describe(handle, &opened);
+    if (outcome == 0 && (opened.ino != view->ino || opened.ino_high != view->ino_high ||
+                         opened.dev != view->dev || opened.kind != SEMLOCK_REGULAR)) {
+        outcome = SEMLOCK_CHANGED;
+    }
+    if (outcome == 0) {
+        *view = opened;
+        outcome = read_stable(handle, place, view, bytes, capacity);
+        if (outcome == SEMLOCK_OK && view->size > view->length) {
+            outcome = -ERROR_FILE_TOO_LARGE;
+        }
+        view->local = semlock_is_local(handle);
+        view->witness = semlock_witness(handle);
+    }
+    CloseHandle(handle);
+    return outcome;
+}
+
+/* Is the inspected instance still at the path, unchanged?  SEMLOCK_OK also if this is not
+ * known. */
+int
+semlock_confirm(const char *path, semlock_pool *pool, const semlock_view *judged)
+{
+    WCHAR place[SEMLOCK_WIDE_ROOM];
+    semlock_view now;
+    int outcome = semlock_wide(place, path, (int32_t)strlen(path));
+
+    (void)pool;
+    memset(&now, 0, sizeof now);
+    if (outcome == 0) {
+        outcome = look_at_attributes(place, &now);
+    }
+    if (outcome != SEMLOCK_OK) {
+        return outcome < 0 ? SEMLOCK_OK : outcome; /* a file being deleted has changed */
+    }
+    return now.ino == judged->ino && now.ino_high == judged->ino_high &&
+                   now.dev == judged->dev && now.ctime_ns == judged->ctime_ns
+               ? SEMLOCK_OK
+               : SEMLOCK_CHANGED;
+}

@@ -1,0 +1,395 @@
+/* Windows: trying to acquire.  The order of the steps and the reasons are in semlock.h,
+ * CREATING. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "windows/system.h"
+
+#define CHANGED_TRIES 8   /* of an in-place creator whose file was removed as unfinished */
+#define TRANSIENT_TRIES 4 /* while Windows denies access to a deleted name */
+
+static HANDLE
+create_new(const WCHAR *path, DWORD attributes)
+{
+    /* FILE_FLAG_OPEN_REPARSE_POINT: a symbolic link at the path means that the path exists,
+     * and is not followed. */
+    return CreateFileW(path, GENERIC_READ | GENERIC_WRITE | DELETE, SEMLOCK_SHARE_ALL, NULL,
+                       CREATE_NEW, attributes | FILE_FLAG_OPEN_REPARSE_POINT, NULL);
+}
+
+/* Errors that Windows gives for a name that is being deleted, and in other cases. */
+static int
+is_transient(int outcome)
+{
+    return outcome == -ERROR_ACCESS_DENIED || outcome == -ERROR_SHARING_VIOLATION ||
+           outcome == -ERROR_DELETE_PENDING;
+}
+
+static int
+is_short_of_handles(int outcome)
+{
+    return outcome == -ERROR_NO_SYSTEM_RESOURCES; /* see semlock_last_error */
+}
+
+/* Interpret a (negative) error of creating at P or renaming to P: SEMLOCK_HELD if something is
+ * there, else the error itself.  Denied access alone never counts as contention. */
+static int
+publish_failed(const WCHAR *path, int error)
+{
+    if (error == -ERROR_ALREADY_EXISTS || error == -ERROR_FILE_EXISTS) {
+        return SEMLOCK_HELD;
+    }
+    return is_transient(error) && semlock_exists(path) == 1 ? SEMLOCK_HELD : error;
+}
+
+/* Record what was just created: its identity, the kind of its filesystem, and the witness.
+ * The record of a lock that outlives this process claims no witness; it is taken all the same,
+ * so that a process that found the file abandoned does not remove it now.  SEMLOCK_CHANGED if
+ * one is about to. */
+static int
+adopt(semlock_file *file, const semlock_record *record)
+{
+    HANDLE handle = semlock_handle(file);
+    int error = semlock_identity(handle, file);
+
+    if (error != 0) {
+        return error;
+    }
+    file->mode = record->mode;
+    file->local = semlock_is_local(handle);
+    if (file->local) {
+        int outcome = semlock_take_witness(handle);
+
+        if (outcome == SEMLOCK_GUARDED) {
+            return SEMLOCK_CHANGED;
+        }
+        file->witness = outcome == 0 && !record->detached;
+    }
+    return 0;
+}
+
+static int
+shorten(HANDLE handle, int32_t length)
+{
+    FILE_END_OF_FILE_INFO end;
+
+    end.EndOfFile.QuadPart = length;
+    return SetFileInformationByHandle(handle, FileEndOfFileInfo, &end, sizeof end)
+               ? 0
+               : semlock_last_error();
+}
+
+/* Write the record and sync it if the record's durability asks.  Windows has one flush that is
+ * documented for every filesystem; it writes the data, the file's metadata and, where the
+ * drive supports it, the drive's cache. */
+static int
+fill(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
+{
+    char small[1024];
+    char *bytes = small;
+    semlock_file *file = &lock->file;
+    HANDLE handle = semlock_handle(file);
+    int error;
+
+    if (record->length > (int32_t)sizeof small) {
+        bytes = malloc((size_t)record->length);
+        if (bytes == NULL) {
+            return -ERROR_NOT_ENOUGH_MEMORY;
+        }
+    }
+    semlock_stamp(record, file, lock, pool, bytes);
+    error = semlock_write_all(handle, bytes, record->length);
+    if (bytes != small) {
+        free(bytes);
+    }
+    if (error == 0 && record->length < file->length) {
+        error = shorten(handle, record->length);
+    }
+    if (error != 0) {
+        return error;
+    }
+    file->length = record->length;
+    if (record->durability != SEMLOCK_SYNC_NONE && !FlushFileBuffers(handle)) {
+        return semlock_last_error();
+    }
+    return 0;
+}
+
+/* Rename the finished file to P.  After an error P is checked. */
+static int
+publish(semlock_file *file, const WCHAR *from, const WCHAR *path, int32_t named_then)
+{
+    int outcome = semlock_rename(semlock_handle(file), from, path);
+
+    if (outcome != 0) {
+        int taken = outcome == -ERROR_ALREADY_EXISTS || outcome == -ERROR_FILE_EXISTS;
+
+        if (!taken && semlock_still_at(path, file) == 1) {
+            outcome = 0;
+        }
+        else if (semlock_is_absent(outcome) && semlock_still_at(from, file) == 0) {
+            outcome = SEMLOCK_CHANGED; /* removed by another process as abandoned: retry */
+        }
+        else {
+            outcome = publish_failed(path, outcome);
+        }
+    }
+    if (outcome == 0) {
+        outcome = semlock_identity(semlock_handle(file), file);
+    }
+    if (outcome == 0) {
+        file->named = named_then;
+    }
+    return outcome;
+}
+
+/* The fastest way: a kept claim of this directory is renamed to P. */
+static int
+try_kept(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
+         const WCHAR *path)
+{
+    WCHAR name[SEMLOCK_WIDE_ROOM];
+    semlock_file *file = &lock->file;
+    int outcome = semlock_private_path(name, lock->path, lock->directory_length, file);
+
+    if (outcome == 0) {
+        outcome = fill(lock, pool, record);
+    }
+    if (outcome == 0) {
+        outcome = publish(file, name, path, SEMLOCK_NAMED_BEFORE);
+    }
+    if (outcome == SEMLOCK_HELD && semlock_pool_put(pool, lock, file)) {
+        semlock_file_reset(file);
+    }
+    else if (outcome != SEMLOCK_OK) {
+        semlock_file_dispose(file, lock->path, lock->directory_length);
+    }
+    return outcome;
+}
+
+/* Create under a random name, and rename to P when complete. -ERROR_NOT_SUPPORTED where this
+ * is not safe, so that try_in_place is used: on a file server "rename without replacing" need
+ * not be atomic, and on Samba it is not, while creating a new file is atomic everywhere. */
+static int
+try_named(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
+          const WCHAR *path)
+{
+    WCHAR name[SEMLOCK_WIDE_ROOM];
+    semlock_file *file = &lock->file;
+    HANDLE handle;
+    int outcome = semlock_temporary_path(name, lock->path, lock->directory_length, pool);
+
+    if (outcome != 0) {
+        return outcome;
+    }
+    handle = create_new(name, FILE_ATTRIBUTE_NORMAL);
+    if (handle == INVALID_HANDLE_VALUE) {
+        return semlock_last_error();
+    }
+    file->handle = (int64_t)(intptr_t)handle;
+    file->named = SEMLOCK_NAMED_NOW;
+    outcome = adopt(file, record);
+    if (outcome == 0 && !file->local) {
+        outcome = -ERROR_NOT_SUPPORTED;
+    }
+    if (outcome == 0) {
+        outcome = fill(lock, pool, record);
+    }
+    if (outcome == 0) {
+        outcome = publish(file, name, path, 0);
+        file->whole = outcome == 0;
+    }
+    return outcome;
+}
+
+static int
+finish(HANDLE handle)
+{
+    FILE_BASIC_INFO basic;
+
+    memset(&basic, 0, sizeof basic); /* times of zero stay unchanged */
+    basic.FileAttributes = FILE_ATTRIBUTE_NORMAL;
+    return SetFileInformationByHandle(handle, FileBasicInfo, &basic, sizeof basic)
+               ? 0
+               : semlock_last_error();
+}
+
+/* Create at P and write there.  Until the marking attributes are cleared the file is not a
+ * held lock.  Until then it is also marked to be deleted on disposal; that goes by handle, so
+ * it cannot hit another file that is at P by then. */
+static int
+try_in_place(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
+             const WCHAR *path)
+{
+    semlock_file *file = &lock->file;
+    HANDLE handle = create_new(path, SEMLOCK_UNFINISHED_ATTRIBUTES);
+    int guard, outcome, still;
+
+    if (handle == INVALID_HANDLE_VALUE) {
+        return publish_failed(path, semlock_last_error());
+    }
+    file->handle = (int64_t)(intptr_t)handle;
+    file->named = SEMLOCK_NAMED_NOW;
+    guard = semlock_guard(handle);
+    if (semlock_is_kept_out(guard)) {
+        return guard; /* another process may be judging our empty file */
+    }
+    outcome = adopt(file, record);
+    if (outcome == 0) {
+        still = semlock_still_at(path, file);
+        /* Removed by another process as unfinished: retry. */
+        outcome = still == 0 ? SEMLOCK_CHANGED : (still < 0 ? still : 0);
+    }
+    if (outcome == 0) {
+        outcome = fill(lock, pool, record);
+    }
+    if (outcome == 0) {
+        outcome = finish(handle);
+    }
+    if (outcome == 0 && guard < 0) {
+        still = semlock_still_at(path, file); /* no guard here, so check P once more */
+        outcome = still == 1 ? 0 : (still == 0 ? SEMLOCK_CHANGED : still);
+    }
+    if (outcome == 0) {
+        file->named = 0;
+        semlock_unguard(handle);
+    }
+    return outcome;
+}
+
+static int
+try_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
+          const WCHAR *path)
+{
+    int outcome = SEMLOCK_CHANGED;
+    int in_place = record->in_place;
+
+    for (int again = 0; again < CHANGED_TRIES; again++) {
+        outcome = in_place ? try_in_place(lock, pool, record, path)
+                           : try_named(lock, pool, record, path);
+        if (outcome == SEMLOCK_OK) {
+            return outcome;
+        }
+        semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
+        if (!in_place && semlock_is_unsupported(outcome)) {
+            in_place = 1;
+        }
+        else if (is_transient(outcome) && again < TRANSIENT_TRIES) {
+            semlock_yield(); /* the deletion may be complete by now */
+        }
+        else if (outcome != SEMLOCK_CHANGED) {
+            break;
+        }
+    }
+    if (outcome == SEMLOCK_CHANGED || outcome == SEMLOCK_GUARDED) {
+        return SEMLOCK_HELD;
+    }
+    return outcome;
+}
+
+static int
+attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, int seen_free,
+        int anyway)
+{
+    WCHAR path[SEMLOCK_WIDE_ROOM];
+    int outcome = semlock_wide(path, lock->path, lock->path_length);
+
+    if (outcome != 0) {
+        return outcome;
+    }
+    if (semlock_load32(&lock->expect_held) && !seen_free) {
+        if (semlock_exists(path) == 1) {
+            return SEMLOCK_HELD;
+        }
+        seen_free = 1;
+    }
+    if (!anyway) {
+        outcome = semlock_must_make_way(lock, pool);
+        if (outcome != SEMLOCK_OK) {
+            return outcome;
+        }
+    }
+    if (!record->in_place && !record->detached &&
+        semlock_pool_take(pool, lock, record->mode, &lock->file)) {
+        outcome = try_kept(lock, pool, record, path);
+        if (outcome == SEMLOCK_OK || outcome == SEMLOCK_HELD) {
+            return outcome;
+        }
+        /* The kept file failed for some reason; a fresh one shows whether the reason persists.
+         */
+    }
+    if (!seen_free && semlock_exists(path) == 1) {
+        return SEMLOCK_HELD;
+    }
+    outcome = try_fresh(lock, pool, record, path);
+    if (is_short_of_handles(outcome)) {
+        /* Idle kept claims must not be the reason why a lock cannot be acquired. */
+        semlock_pool_drain_entered(pool, NULL, 0);
+        outcome = try_fresh(lock, pool, record, path);
+    }
+    return outcome;
+}
+
+static int
+try_one(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway)
+{
+    const semlock_record *record = lock->record;
+    int outcome = semlock_object_begin(lock, pool);
+
+    if (outcome != SEMLOCK_OK) {
+        return outcome;
+    }
+    outcome = attempt(lock, pool, record, seen_free, anyway);
+    if (outcome == SEMLOCK_OK) {
+        semlock_add32(&pool->holding[lock->file.ino % SEMLOCK_BURSTS], 1);
+        return semlock_object_won(lock, record);
+    }
+    if (outcome == SEMLOCK_HELD) {
+        outcome = semlock_object_seen_held(lock);
+    }
+    return semlock_object_failed(lock, outcome);
+}
+
+int
+semlock_try(semlock_lock *lock, semlock_pool *pool)
+{
+    return try_one(lock, pool, 0, 0);
+}
+
+static int
+try_out_of_turn(semlock_lock *lock, semlock_pool *pool, int seen_free)
+{
+    int outcome = try_one(lock, pool, seen_free, 1);
+
+    if (outcome == SEMLOCK_OK && lock->turns != SEMLOCK_NO_TURNS) {
+        semlock_burst_began(pool, lock);
+    }
+    return outcome;
+}
+
+/* The same for waiters whose turn it is, and for callers that do not wait. */
+int
+semlock_try_anyway(semlock_lock *lock, semlock_pool *pool)
+{
+    return try_out_of_turn(lock, pool, 0);
+}
+
+/* The same for a waiter that has just seen the path free: no further check. */
+int
+semlock_try_free(semlock_lock *lock, semlock_pool *pool)
+{
+    return try_out_of_turn(lock, pool, 1);
+}
+
+/* Many tries in one call.  Windows has no cheaper way to check many names at once. */
+void
+semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
+                 int anyway, semlock_pool *pool)
+{
+    for (int32_t i = 0; i < count; i++) {
+        int outcome = try_one(locks[i], pool, 0, anyway && locks[i]->turns != SEMLOCK_FAIR);
+
+        errors[i] = outcome < 0 ? outcome : 0;
+        outcomes[i] = (char)(outcome < 0 ? -1 : outcome);
+    }
+}
