@@ -1,4 +1,4 @@
-"""File locks that no kill can wedge.
+"""Crash-safe file locks.
 
 ::
 
@@ -14,7 +14,7 @@ What you may rely on
     Among programs that use this package: at most one holder, whatever is killed, paused or
     retried; a holder that dies is found out by proof (the kernel drops its lock, or its
     process is gone) and its lock taken over at once, by one of those who want it; a holder
-    that lives is never robbed; nobody reads half a record; what is removed is exactly what
+    that lives is never robbed; no reader sees half a record; what is removed is exactly what
     was judged; a holder whose file was removed by force learns it from ``check()``,
     ``refresh()`` or ``release()``.
 

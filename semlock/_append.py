@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 
 if sys.platform == "win32":
@@ -15,9 +17,11 @@ _FLAGS = (
     | os.O_CREAT
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_NOCTTY", 0)
+    # Never waiting: not for the reader of a pipe, nor for a terminal that was stopped.
+    | getattr(os, "O_NONBLOCK", 0)
 )
-# Never through a link that somebody has put there, and never waiting for the reader of a pipe.
-_WARY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+# Never through a link that somebody has put there.
+_WARY = getattr(os, "O_NOFOLLOW", 0)
 
 # Those names that _winapi doesn't have.
 _FILE_APPEND_DATA = 0x4
@@ -29,10 +33,18 @@ _FILE_FLAG_OPEN_REPARSE_POINT = 0x200000
 
 
 def open_to_append(path: str, mode: int, *, wary: bool = False) -> int:
-    """Open a file to append whole lines, made if need be; ``wary`` of links and pipes."""
+    """Open a file to append whole lines, made if need be; ``wary`` of links and devices.
+
+    ``OSError`` for a pipe: whoever writes there may be ended by it when the reader goes.
+    """
     if sys.platform == "win32":
         return _open_on_windows(path, _FILE_FLAG_OPEN_REPARSE_POINT if wary else 0)
-    return os.open(path, _FLAGS | (_WARY if wary else 0), mode)
+    handle = os.open(path, _FLAGS | (_WARY if wary else 0), mode)
+    kind = os.fstat(handle).st_mode
+    if not stat.S_ISREG(kind) and (wary or not stat.S_ISCHR(kind)):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "Neither a regular file nor a character device", path)
+    return handle
 
 
 if sys.platform == "win32":

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from weakref import WeakValueDictionary, ref
+from weakref import ref
 
-from semlock import _explain, _native, _process
-from semlock._engine import _OWN, _checked_timeout
-from semlock._errors import LockDeadlockError
-from semlock._hub import AsyncWaiter, LoopWait, hub_here, trio_here
+from semlock import _mine, _native
+from semlock._acquiring import Acquiring
+from semlock._async_waiter import AsyncWaiter
+from semlock._engine import _OWN
+from semlock._hub import Parked, hub_here, is_line_here, released_here, trio_here
+from semlock._line import crowded
 from semlock._lock import TextLock
-from semlock._native import HELD, MINE, OK, POOL, TURN, try_lock
+from semlock._native import HELD, MINE, NESTED, OK
 from semlock._notice import notice_of
+from semlock._seconds import checked_timeout
+from semlock._steps import Wins, run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
-    from contextlib import AbstractAsyncContextManager
     from types import FrameType, TracebackType
     from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -31,16 +34,13 @@ if TYPE_CHECKING:
     from semlock._errors import LockLostError
     from semlock._policy import Policy
     from semlock._status import LockStatus, StrPath
-    from semlock._waiting import Waiter
+    from semlock._steps import Steps
+    from semlock._waiting import Schedule, Waiter
 
     P = ParamSpec("P")
     T = TypeVar("T")
 
 _frame = sys._getframe
-
-# The object by which each path was won last.  Tasks that stand in a line don't look at the
-# file, and so would not see that it is one of their own that they wait for.
-_winners: WeakValueDictionary[str, AsyncLock] = WeakValueDictionary()
 
 
 def _this_task() -> ref[Any] | None:
@@ -53,16 +53,6 @@ def _this_task() -> ref[Any] | None:
     except RuntimeError:
         return None
     return None if task is None else ref(task)
-
-
-def deadlock_error(holder: Any, frame: FrameType) -> LockDeadlockError:
-    """Make the error of a task that would wait for itself."""
-    return LockDeadlockError(
-        f"{holder.path} is held by this very task, which would wait for itself for ever: it "
-        f"acquired the lock at {_explain.where(holder._place)} and would wait for it at "
-        f"{_explain.where((frame.f_code, frame.f_lasti))}. Release it first",
-        path=holder.path,
-    )
 
 
 class ForTasks:
@@ -88,21 +78,10 @@ class ForTasks:
 
     def __call__(self, function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         """Decorate a coroutine function, which then runs in a block of this lock."""
-        import functools  # noqa: PLC0415 - only for those who decorate
-        import inspect  # noqa: PLC0415
+        from semlock import _decorating  # noqa: PLC0415 - only for those who decorate
 
-        if not inspect.iscoroutinefunction(function):
-            raise TypeError(
-                f"{function.__qualname__} is no coroutine function, so it can't wait for the "
-                "lock: use the form of the lock that is for threads"
-            )
-
-        @functools.wraps(function)
-        async def locked(*args: P.args, **kwargs: P.kwargs) -> T:
-            async with self:
-                return await function(*args, **kwargs)
-
-        return locked
+        decorated: Callable[P, Awaitable[T]] = _decorating.decorate_async(self, function)
+        return decorated
 
 
 def refuse_enter(lock: object) -> NoReturn:
@@ -117,10 +96,10 @@ class AsyncAcquired:
 
     __slots__ = ("_lock",)
 
-    def __init__(self, lock: AsyncLock) -> None:
+    def __init__(self, lock: Any) -> None:
         self._lock = lock
 
-    async def __aenter__(self) -> AsyncLock:
+    async def __aenter__(self) -> Any:
         return self._lock
 
     async def __aexit__(
@@ -135,77 +114,56 @@ class AsyncAcquired:
         return f"<{self._lock!r}, acquired>"
 
 
-class AsyncLock(ForTasks, TextLock):  # type: ignore[misc]  # it refuses what Lock does
-    """``Lock`` for tasks: held exactly while a file exists at its path.
+class AsyncForm(ForTasks):
+    """What makes of a lock for threads one for tasks; it stands before the lock's class.
 
-    :path:        the lock file; its directory must exist
-    :tag:         why it is held, for people; a line of text in the record
-    :timeout:     seconds that ``acquire`` waits: ``None`` for ever, 0 one try
-    :policy:      when somebody else's lock may be taken (see ``semlock.policy``)
-    :durability:  what is on the disk before the lock is visible: ``"full"``, ``"data"`` or
-                    ``"none"``.  The loop stands still until it is
-    :mode:        the lock file's permissions, less the umask
-    :fair:        whether this lock is taken only in turn
-    :heartbeat:   seconds between refreshes of the record, by a thread; ``None`` for none
-    :on_lost:     called by that thread with the lock and the error when it finds it lost
-    :on_wait:     called in the loop with the ``LockStatus`` and the seconds waited so far
-
-    Use it with ``async with``, as a decorator of coroutine functions, or by its methods.  It
-    excludes ``Lock`` and everybody else, tasks that share one object too.  Only waiting is
-    awaited: one try, and letting go, take microseconds and are plain methods.
-
-    It works in asyncio's loops and in trio's.
+    Who waits differs, and who waits for himself.  The core and the engine go by threads, and
+    tasks of one thread may well wait for each other.
     """
 
-    __slots__ = ("_holder",)
+    __slots__ = ()
 
-    def __init__(
-        self,
-        path: StrPath,
-        *,
-        tag: str | None = None,
-        timeout: float | None = None,
-        policy: Policy | None = None,
-        durability: Durability = "full",
-        mode: int = 0o644,
-        fair: bool = False,
-        heartbeat: float | None = None,
-        on_lost: Callable[[AsyncLock, LockLostError], object] | None = None,
-        on_wait: Callable[[LockStatus, float], object] | None = None,
-    ) -> None:
+    _for_tasks = True
+
+    if TYPE_CHECKING:
+        path: str
+        timeout: float | None
+        _native: Any
+        _policy: Policy | None
+        _retry: Schedule | None
+        _record: _native.Record | None
+        _place: Any
         # The task that holds, and which win made it so: tasks of other threads may use the
         # object too, and hold it before they can say so here.
-        self._holder: tuple[int, ref[Any]] | None = None
-        super().__init__(
-            path,
-            tag=tag,
-            timeout=timeout,
-            policy=policy,
-            durability=durability,
-            mode=mode,
-            fair=fair,
-            heartbeat=heartbeat,
-            on_lost=on_lost,
-            on_wait=on_wait,
-        )
+        _holder: tuple[int, ref[Any]] | None
+
+        def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]: ...
+        def _waiting(
+            self, outcome: int, timeout: float | None, frame: FrameType, asked: int = 0
+        ) -> Steps[None]: ...
+        def _undo(self, before: int) -> None: ...
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._holder = None  # type: ignore[misc]  # a slot of each class that has this form
+        super().__init__(*arguments, **options)
 
     # ------------------------------------------------------------------ acquiring
 
-    def acquire(  # type: ignore[override]  # this one is awaited
-        self, timeout: float | None = _OWN
-    ) -> Coroutine[Any, Any, AbstractAsyncContextManager[Self]]:
+    def acquire(self, timeout: float | None = _OWN) -> Acquiring[Self]:
         """Take the lock, waiting for it; ``LockTimeoutError`` when the time is over.
 
-        Gives a context manager: ``async with await lock.acquire(timeout=5):`` releases it.
+        ``async with lock.acquire(timeout=5):`` releases it at the end, ``await`` gives a context
+        manager that does.
         """
         limit = self.timeout if timeout is _OWN else timeout
         if limit is not None:
-            limit = _checked_timeout(limit)
+            limit = checked_timeout(limit)
         # One coroutine and not two: each that sleeps costs memory, and there may be thousands.
-        return self._win(limit, _frame(1), AsyncAcquired(self))  # type: ignore[arg-type]
+        steps = self._acquiring(limit, _frame(1))
+        return Acquiring(run_async(steps, Wins((self,)), AsyncAcquired(self)))
 
     def __aenter__(self) -> Coroutine[Any, Any, Self]:
-        return self._win(self.timeout, _frame(1), self)
+        return run_async(self._acquiring(self.timeout, _frame(1)), Wins((self,)), self)
 
     async def __aexit__(
         self,
@@ -220,7 +178,7 @@ class AsyncLock(ForTasks, TextLock):  # type: ignore[misc]  # it refuses what Lo
         frame = _frame(1)
         before = self._native.serial
         try:
-            won = super().try_acquire()
+            won: bool = not self._is_anothers() and super().try_acquire()  # type: ignore[misc]
             if won:
                 self._won_by(frame)
         except BaseException:
@@ -228,104 +186,188 @@ class AsyncLock(ForTasks, TextLock):  # type: ignore[misc]  # it refuses what Lo
             raise
         return won
 
-    async def _win(self, timeout: float | None, frame: FrameType, result: T) -> T:
-        """Take the lock, and give what was made for the caller before.
+    def _from_the_first_try(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        outcome = HELD
+        # Tasks of this loop that already wait in line come first: no try before them.
+        nested = bool(self._native.reentrant) and self._is_mine()
+        if timeout == 0 or nested or not is_line_here(self._line_name()):
+            outcome = self._try()
+            if outcome in (OK, NESTED):
+                self._settle(outcome, frame)
+                return
+        asked = 0
+        if timeout != 0:
+            asked = _native.now_ns()
+            if (gate := hub_here().gate.enter()) is not None:
+                yield Parked(gate)
+        yield from self._waiting(outcome, timeout, frame, asked)
 
-        Behind the win nothing may come in which a signal could still strike.
-        """
-        native = self._native
-        asleep = False
-        before = native.serial
-        try:
-            if self._record is None:
-                self._lay_out()
-            outcome = try_lock(native, POOL)
-            if outcome == MINE:
-                outcome = HELD
-            if outcome == OK or timeout == 0:
-                self._settle_now(outcome, frame)
-                return result
-            self._refuse_to_wait_for(_winners.get(self.path), frame)
-            waiter = self._async_waiter(timeout)
-            stands = native.turns == _native.FAIR
-            won = None
-            try:
-                while not self._settle(outcome, frame, waiter):
-                    if not stands and (outcome == TURN or waiter.passed_over):
-                        # Others were faster, so from now on it goes by turns.  Before that,
-                        # nobody needs the descriptor that a place costs.
-                        stands = waiter.stand(native, self._record)
-                    asleep = True
-                    goes_on = await waiter.pause_async()
-                    before = native.serial
-                    asleep = False
-                    if not goes_on:
-                        raise _explain.timeout_error(self, waiter.waited)
-                    outcome = self._try_in_turn(waiter) if stands else self._try_politely()
-                won = native
-            finally:
-                waiter.end(won)
+    def _settle(self, outcome: int, frame: FrameType, waiter: Waiter | None = None) -> bool:
+        had: bool = super()._settle(outcome, frame, waiter)  # type: ignore[misc]
+        if had:
             self._won_by(frame)
-        except BaseException:
-            # Whatever was won while this task slept was won by another one.
-            if not asleep:
-                self._undo(before)
-            raise
-        return result
-
-    def _settle_now(self, outcome: int, frame: FrameType) -> None:
-        if (outcome != OK or self._heartbeat is not None) and not self._settle(outcome, frame):
-            raise _explain.timeout_error(self, 0.0)
-        self._won_by(frame)
+        return had
 
     def _won_by(self, frame: FrameType) -> None:
         self._place = (frame.f_code, frame.f_lasti)
         task = _this_task()
-        self._holder = None if task is None else (self._native.serial, task)
-        if _winners.get(self.path) is not self:
-            _winners[self.path] = self
+        win = None if task is None else (self._native.serial, task)
+        self._holder = win  # type: ignore[misc]
 
-    def _async_waiter(self, timeout: float | None) -> AsyncWaiter:
+    def _is_mine(self) -> bool:
+        """Tell whether the task that runs here holds the lock by this object."""
+        native = self._native
+        return bool(native.held) and self._holder == (native.serial, _this_task())
+
+    def _is_anothers(self) -> bool:
+        """Tell a reentrant lock that another task of this thread holds.
+
+        The core goes by threads, and would let this one in.
+        """
+        native = self._native
+        if not native.reentrant or native.owner != _native.this_thread():
+            return False
+        return not self._is_mine()
+
+    def _refuse_to_wait(self, frame: FrameType, timeout: float | None) -> None:
+        del timeout
+        _mine.refuse_task(self, _this_task(), frame)  # type: ignore[arg-type]
+
+    def _line_name(self) -> tuple[object, ...] | None:
+        """Name the line in which tasks of one loop wait for this lock; ``None``: in no line.
+
+        The first task in line judges the holder for all of them, so they share a line only if
+        their policies are the same.  A task with a schedule of retries stands in none.
+        """
+        if self._retry is not None:
+            return None
+        return self.path, self._native.turns, _rules(self._policy)
+
+    def _waiter(self, timeout: float | None, asked: int) -> AsyncWaiter:
         native = self._native
         fair = native.turns == _native.FAIR
-        hub = hub_here()
-        # Whoever judges by rules of his own can't leave it to the first of a line.
-        turn = None if fair or self._policy is not None else hub.turn(self.path)
-        try:
-            wait = LoopWait(hub, (native,), native if fair else None, self._record)
-            waiter = AsyncWaiter(hub, timeout, wait=wait, notice=notice_of(self), turn=turn)
-        except BaseException:
-            if turn is not None:
-                turn.leave()
-            raise
+        hub, name = hub_here(), self._line_name()
+        waiter = AsyncWaiter(
+            hub,
+            (native,),
+            timeout,
+            schedule=self._retry,
+            queue=native if native.turns else None,
+            record=self._record,
+            line=None if name is None else hub.line(name),
+            fair=fair,
+            stands=fair,
+            asked=asked,
+            notice=notice_of(self),  # type: ignore[arg-type]
+            news=True,
+        )
         if self._policy is not None:
             waiter.judge = None  # by the clock of the lock, from the beginning
         return waiter
 
-    def _try_politely(self) -> int:
-        """Try, unless others wait and this process has had its share."""
-        if self._record is None:
-            self._lay_out()
-        outcome: int = try_lock(self._native, POOL)
+    # ------------------------------------------------------------------ letting go
+
+    def release(self) -> None:
+        """Let go of the lock; the errors are those of ``Lock.release``."""
+        super().release()  # type: ignore[misc]
+        if crowded:
+            self._released()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, traceback)  # type: ignore[misc]
+        if crowded:
+            self._released()
+
+    def _released(self) -> None:
+        """Have the first who waits for this lock in this loop look at once."""
+        turns = (_native.NO_TURNS, _native.TAKE_TURNS, _native.FAIR)
+        rules = {_rules(None), _rules(self._policy)}
+        released_here(*((self.path, each, rule) for each in turns for rule in rules))
+
+    # ------------------------------------------------------------------ trying
+
+    def _try(self) -> int:
+        if self._is_anothers():
+            return HELD
+        outcome: int = super()._try()  # type: ignore[misc]
         return HELD if outcome == MINE else outcome
 
     def _try_again(self) -> int:
-        outcome = super()._try_again()
+        if self._is_anothers():
+            return HELD
+        outcome: int = super()._try_again()  # type: ignore[misc]
         return HELD if outcome == MINE else outcome
 
-    # ------------------------------------------------------------------ who waits for himself
+    def _try_in_turn(self, waiter: AsyncWaiter) -> int:
+        if waiter.stands or not self._native.turns:
+            outcome: int = super()._try_in_turn(waiter)  # type: ignore[misc]
+            return outcome
+        return self._try()  # after those who stand in the queue
 
     def _judge(self, frame: FrameType, *, may_wait: bool, waiter: Waiter | None = None) -> bool:
-        # That the holder is of this thread means nothing here.
-        free = super()._judge(frame, may_wait=False, waiter=waiter)
-        if may_wait and not free and self._seen is not None:
-            self._refuse_to_wait_for(_process.held_here(*self._seen[:2]), frame)
+        # That the holder is of this thread means nothing here; whether it is this task was
+        # seen before the wait began.
+        del may_wait
+        free: bool = super()._judge(frame, may_wait=False, waiter=waiter)  # type: ignore[misc]
         return free
 
-    def _refuse_to_wait_for(self, holder: object, frame: FrameType) -> None:
-        if not isinstance(holder, AsyncLock) or not holder.held or holder._holder is None:
-            return
-        serial, task = holder._holder
-        this = _this_task()
-        if serial == holder._native.serial and this is not None and this() is task():
-            raise deadlock_error(holder, frame)
+
+def _rules(policy: Policy | None) -> object:
+    """Name a policy: those that are equal share a line."""
+    try:
+        hash(policy)
+    except TypeError:
+        return id(policy)
+    return policy
+
+
+class AsyncLock(AsyncForm, TextLock):  # type: ignore[misc]  # it refuses what Lock does
+    """``Lock`` for tasks: held exactly while a file exists at its path.
+
+    :path:        the lock file; its directory must exist
+    :tag:         why it is held, for people; a line of text in the record
+    :timeout:     seconds that ``acquire`` waits: ``None`` for ever, 0 one try
+    :policy:      when a lock may be taken from its holder (see ``semlock.policy``)
+    :retry:       the pauses of a wait (see ``semlock.retry``); by default it goes by events
+    :durability:  what is on the disk before the lock is visible: ``"full"``, ``"data"`` or
+                    ``"none"``.  The loop stands still until it is
+    :mode:        the lock file's permissions, less the umask; its owner can always use it
+    :reentrant:   whether the task that holds may acquire again, and release as often
+    :fair:        whether this lock is taken only in turn
+    :heartbeat:   seconds between refreshes of the record, by a thread; ``None`` for none
+    :on_lost:     called with the lock and the error when a refresh finds it lost, by a thread
+                    for such calls: it may wait, and holds up no other refresh
+    :on_wait:     called in the loop with the ``LockStatus`` and the seconds waited so far
+
+    Use it with ``async with``, as a decorator of coroutine functions, or by its methods.  It
+    excludes ``Lock`` and all other holders, tasks that share one object too.  Only waiting is
+    awaited: one try, and letting go, take microseconds and are plain methods.
+
+    It works in asyncio's loops and in trio's.
+    """
+
+    __slots__ = ("_holder",)
+
+    if TYPE_CHECKING:
+        # The engine's own parameters, with the type that on_lost sees here.
+        def __init__(
+            self,
+            path: StrPath,
+            *,
+            tag: str | None = None,
+            timeout: float | None = None,
+            policy: Policy | None = None,
+            retry: Schedule | None = None,
+            durability: Durability = "full",
+            mode: int = 0o644,
+            reentrant: bool = False,
+            fair: bool = False,
+            heartbeat: float | None = None,
+            on_lost: Callable[[AsyncLock, LockLostError], object] | None = None,
+            on_wait: Callable[[LockStatus, float], object] | None = None,
+        ) -> None: ...

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import sys
 
-from semlock._async import AsyncLock, ForTasks, _this_task
+from semlock import _native
+from semlock._async import AsyncForm, ForTasks, _this_task
+from semlock._hub import Parked, hub_here, is_line_here
+from semlock._steps import Wins, run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Hashable
     from types import FrameType, TracebackType
     from typing import Any, ParamSpec, TypeVar
     from weakref import ref
 
     from typing_extensions import Self
+
+    from semlock._steps import Steps
 
     P = ParamSpec("P")
     T = TypeVar("T")
@@ -35,7 +40,7 @@ def task_here() -> ref[Any]:
 
 def is_held_by(lock: Any, task: object) -> bool:
     """Tell whether a task holds a lock, by this very object."""
-    if not isinstance(lock, AsyncLock):
+    if not isinstance(lock, AsyncForm):
         return False
     native = lock._native
     return bool(native.held) and lock._holder == (native.serial, task)
@@ -46,33 +51,17 @@ def is_mine(lock: Any) -> bool:
     return is_held_by(lock, _this_task())
 
 
-class OwnWins:
-    """What a task's call has won so far, to be given back if the call fails.
+def into_line(name: Hashable, timeout: float | None) -> Steps[tuple[bool, int]]:
+    """Tell whether tasks of this loop wait in such a line, and since when this one asks.
 
-    Whatever is won while the task sleeps was won by another one.  So one that is cancelled in
-    its sleep has nothing to give back but its place in the queue.
+    Where they are many it waits until it may begin.
     """
-
-    __slots__ = ("_before", "_locks")
-
-    def __init__(self, locks: Sequence[Any]) -> None:
-        self._locks = locks
-        self._before: list[int] | None = None
-        self.awake()
-
-    def asleep(self) -> None:
-        """Take note that the task is about to sleep."""
-        self._before = None
-
-    def awake(self) -> None:
-        """Take note that it goes on, and that all wins from now on are its own."""
-        self._before = [lock._native.serial for lock in self._locks]
-
-    def give_back(self) -> None:
-        """Let go of what was won since then."""
-        if self._before is not None:
-            for lock, serial in zip(self._locks, self._before, strict=True):
-                lock._undo(serial)
+    task_here()
+    asked = _native.now_ns()
+    in_line = timeout != 0 and is_line_here(name)
+    if in_line and (gate := hub_here().gate.enter()) is not None:
+        yield Parked(gate)
+    return in_line, asked
 
 
 class Holding:
@@ -103,17 +92,18 @@ class Holding:
 class Entering:
     """A context manager that acquires when it is entered, for the task that enters it."""
 
-    __slots__ = ("_limit", "_lock", "_take")
+    __slots__ = ("_limit", "_lock", "_steps")
 
     def __init__(
-        self, lock: HeldByTasks, take: Callable[..., Any], limit: float | None
+        self, lock: HeldByTasks, steps: Callable[..., Any], limit: float | None
     ) -> None:
         self._lock = lock
-        self._take = take
+        self._steps = steps
         self._limit = limit
 
     def __aenter__(self) -> Any:
-        return self._take(self._limit, _frame(1), entered=True)
+        steps = self._steps(self._limit, _frame(1))
+        return run_async(steps, self._lock._wins(), self._lock)
 
     async def __aexit__(
         self,
@@ -133,10 +123,8 @@ class HeldByTasks(ForTasks):
 
     if TYPE_CHECKING:
 
-        async def _take_async(
-            self, timeout: float | None, frame: FrameType, *, entered: bool = False
-        ) -> Any:
-            """Take the lock: itself when ``entered``, else what the caller leaves it by."""
+        def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+            """Take the lock."""
 
         def _leave(
             self,
@@ -147,8 +135,16 @@ class HeldByTasks(ForTasks):
         ) -> None:
             """Let go of what a task holds, at the end of a block."""
 
+    def _wins(self) -> Wins:
+        """Take note of what an acquisition wins."""
+        raise NotImplementedError
+
     def __aenter__(self) -> Coroutine[Any, Any, Self]:
-        return self._take_async(self.timeout, _frame(1), entered=True)
+        return run_async(self._steps(self.timeout, _frame(1)), self._wins(), self)
+
+    async def _entered(self, steps: Steps[None]) -> Any:
+        """Take the lock, and give what its holder leaves it by."""
+        return await run_async(steps, self._wins(), Holding(self, task_here()))
 
     async def __aexit__(
         self,

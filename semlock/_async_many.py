@@ -4,70 +4,64 @@ from __future__ import annotations
 
 import sys
 
-from semlock import _explain, _native
-from semlock._async import AsyncLock, deadlock_error, refuse_enter
-from semlock._async_holding import OwnWins, is_mine
-from semlock._engine import _checked_timeout
-from semlock._errors import LockTimeoutError
-from semlock._hub import waiter_here
-from semlock._many import AllAcquired, _AnyOf, _distinct, _try_any
+from semlock import _explain, _mine, _native
+from semlock._acquiring import Acquiring
+from semlock._async import AsyncForm, _this_task, refuse_enter
+from semlock._async_holding import is_mine
+from semlock._async_waiter import waiter_here
+from semlock._many import AllAcquired, AnyWait, _distinct, taking_any
+from semlock._seconds import checked_timeout
+from semlock._steps import Wins, run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
     from types import FrameType, TracebackType
-    from typing import Any, NoReturn
+    from typing import Any, NoReturn, TypeVar
+
+    L = TypeVar("L", bound=AsyncForm)
 
 _frame = sys._getframe
 
 
 def _limit(timeout: float | None) -> float | None:
-    return timeout if timeout is None else _checked_timeout(timeout)
+    return timeout if timeout is None else checked_timeout(timeout)
+
+
+def _distinct_for_tasks(locks: Iterable[L]) -> list[L]:
+    return _distinct(locks, AsyncForm)  # type: ignore[arg-type]  # they are locks besides
 
 
 # ---------------------------------------------------------------------------- any of them
 
 
+class _AnyWaitOfTask(AnyWait):
+    """How a task waits for any of some locks."""
+
+    @staticmethod
+    def refuse(locks: list[Any], frame: FrameType) -> None:
+        """Refuse a wait that is for oneself."""
+        _mine.refuse_task_all(locks, _this_task(), frame)
+
+    @staticmethod
+    def waiter(locks: list[Any], timeout: float | None) -> tuple[Any, _native.Wait]:
+        """Begin to wait."""
+        waiter = waiter_here(locks, timeout, locks[0].path)
+        return waiter, waiter.wait()
+
+
 def acquire_any_async(
-    locks: Iterable[AsyncLock], timeout: float | None = None
-) -> Coroutine[Any, Any, AsyncLock]:
+    locks: Iterable[L], timeout: float | None = None
+) -> Coroutine[Any, Any, L]:
     """Take whichever of some locks is free first, and wait for it: ``acquire_any`` for tasks.
 
     Gives the lock that was taken.  ``LockTimeoutError`` when the time is over.
     """
-    return _take_any(_distinct(locks, AsyncLock), _limit(timeout), _frame(1))
+    return _take_any(_distinct_for_tasks(locks), _limit(timeout), _frame(1))
 
 
-async def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -> AsyncLock:
-    wins = OwnWins(locks)
-    try:
-        won: AsyncLock | None = _try_any(locks, timeout, frame)
-        if won is None:
-            waiter = waiter_here(locks, timeout, locks[0].path)
-            any_of = _AsyncAnyOf(locks, waiter._wait, waiter)
-            try:
-                while (won := any_of.next(frame)) is None:
-                    wins.asleep()
-                    in_time = await waiter.pause_async()
-                    wins.awake()
-                    if not in_time:
-                        raise _explain.timeout_error(locks[waiter.which], waiter.waited)
-            finally:
-                waiter.end()
-        won._won_by(frame)
-    except BaseException:
-        wins.give_back()
-        raise
-    return won
-
-
-class _AsyncAnyOf(_AnyOf):
-    """What a task's wait for any of some locks knows."""
-
-    __slots__ = ()
-
-    _is_mine = staticmethod(is_mine)
-    _deadlock_error = staticmethod(deadlock_error)
+async def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
+    return await run_async(taking_any(locks, timeout, frame, _AnyWaitOfTask), Wins(locks))
 
 
 # ---------------------------------------------------------------------------- all of them
@@ -94,45 +88,16 @@ class AsyncAllAcquired(AllAcquired):
     def __enter__(self) -> NoReturn:
         refuse_enter(self)
 
-    def _try_rest(self, frame: FrameType) -> Any:
-        before = [lock._native.serial for lock in self._locks]
-        missing = super()._try_rest(frame)
-        for lock, serial in zip(self._locks, before, strict=True):
-            # Nothing else of this thread runs meanwhile, so these were won just now.
-            if lock._native.serial != serial and lock._native.owner == _native.this_thread():
-                lock._won_by(frame)
-        return missing
-
-    async def _take_async(self, timeout: float | None, frame: FrameType) -> None:
-        wins = OwnWins(self._locks)
-        steps = self._steps(timeout, frame)
-        try:
-            step = next(steps, None)
-            while step is not None:
-                missing, limit = step
-                late = None
-                wins.asleep()
-                try:
-                    await missing._win(limit, frame, None)
-                except LockTimeoutError as error:
-                    late = error
-                wins.awake()
-                step = next(steps, None) if late is None else steps.throw(late)
-        except BaseException:
-            self._let_go()
-            wins.give_back()
-            raise
-
 
 def acquire_all_async(
-    locks: Iterable[AsyncLock], timeout: float | None = None
-) -> Coroutine[Any, Any, AsyncAllAcquired]:
+    locks: Iterable[AsyncForm], timeout: float | None = None
+) -> Acquiring[tuple[Any, ...]]:
     """Take all of some locks or none, waiting for them: ``acquire_all`` for tasks.
 
-    ``async with await acquire_all_async(locks):`` releases them.  ``LockTimeoutError`` when
-    the time is over; then none is held.
+    ``async with acquire_all_async(locks):`` releases them at the end.  ``LockTimeoutError``
+    when the time is over; then none is held.
     """
-    return _take_all(_distinct(locks, AsyncLock), _limit(timeout), _frame(1))
+    return Acquiring(_take_all(_distinct_for_tasks(locks), _limit(timeout), _frame(1)))
 
 
 async def _take_all(
@@ -140,7 +105,11 @@ async def _take_all(
 ) -> AsyncAllAcquired:
     for lock in locks:
         if is_mine(lock):
-            raise deadlock_error(lock, frame)
+            raise _explain.deadlock_error(lock, frame, "task")
     acquired = AsyncAllAcquired(locks)
-    await acquired._take_async(timeout, frame)
+    try:
+        await run_async(acquired._acquiring(timeout, frame), Wins(locks))
+    except BaseException:
+        acquired._let_go()
+        raise
     return acquired

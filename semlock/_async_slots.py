@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import sys
 
-from semlock import _explain, _native
-from semlock._async import AsyncLock, _this_task, deadlock_error
-from semlock._async_holding import (
-    HeldByTasks,
-    Holding,
-    OwnWins,
-    is_held_by,
-    task_here,
-)
-from semlock._engine import _OWN, _checked_timeout
-from semlock._hub import waiter_here
+from semlock import _mine
+from semlock._acquiring import Acquiring
+from semlock._async import AsyncLock, _rules, _this_task
+from semlock._async_holding import HeldByTasks, into_line, is_held_by, task_here
+from semlock._async_waiter import waiter_here
+from semlock._engine import _OWN
+from semlock._hub import released_here
+from semlock._line import crowded
 from semlock._notice import notice_of
+from semlock._seconds import checked_timeout
 from semlock._slots import SlotLock
+from semlock._steps import Wins
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from contextlib import AbstractAsyncContextManager
-    from types import FrameType
+    from types import FrameType, TracebackType
     from typing import Any
 
     from typing_extensions import Self
 
-    from semlock._engine import Durability
-    from semlock._errors import LockLostError
-    from semlock._policy import Policy
-    from semlock._status import LockStatus, StrPath
+    from semlock._async_waiter import AsyncWaiter
+    from semlock._steps import Steps
 
 _frame = sys._getframe
 
@@ -49,82 +44,65 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
     __slots__ = ()
 
     _one_slot = AsyncLock  # which knows the task that holds it
-
-    def __init__(
-        self,
-        path: StrPath,
-        slots: int,
-        *,
-        tag: str | None = None,
-        timeout: float | None = None,
-        policy: Policy | None = None,
-        durability: Durability = "full",
-        mode: int = 0o644,
-        fair: bool = False,
-        heartbeat: float | None = None,
-        on_lost: Callable[[AsyncSlotLock, LockLostError], object] | None = None,
-        on_wait: Callable[[LockStatus, float], object] | None = None,
-    ) -> None:
-        super().__init__(
-            path,
-            slots,
-            tag=tag,
-            timeout=timeout,
-            policy=policy,
-            durability=durability,
-            mode=mode,
-            fair=fair,
-            heartbeat=heartbeat,
-            on_lost=on_lost,  # type: ignore[arg-type]  # called with this very object
-            on_wait=on_wait,
-        )
+    _patient = False  # a try must not hold up the loop
+    _who = "task"
 
     def acquire(  # type: ignore[override]  # this one is awaited
         self, timeout: float | None = _OWN
-    ) -> Coroutine[Any, Any, AbstractAsyncContextManager[Self]]:
+    ) -> Acquiring[Self]:
         """Take a slot, waiting for it; ``LockTimeoutError`` when the time is over."""
         limit = self.timeout if timeout is _OWN else timeout
         if limit is not None:
-            limit = _checked_timeout(limit)
-        return self._take_async(limit, _frame(1))
+            limit = checked_timeout(limit)
+        return Acquiring(self._entered(self._steps(limit, _frame(1))))
 
-    async def _take_async(
-        self, timeout: float | None, frame: FrameType, *, entered: bool = False
-    ) -> Any:
-        me = task_here()
-        mine = self._mine(me)
-        if mine is not None:
-            raise deadlock_error(mine, frame)
-        result = self if entered else Holding(self, me)
-        head = self._head
-        wins = OwnWins(self._locks)
-        try:
-            if not _native.must_make_way(head._native) and self._try_all(frame, None):
-                return result
-            locks = self._locks
-            if timeout == 0:
-                raise _explain.timeout_error(locks[self._last], 0.0)  # noqa: TRY301 - of the try
-            self._lay_out()
-            notice = notice_of(head, locks[self._last].status)
-            waiter = waiter_here(
-                locks, timeout, self.path, queue=head, record=locks[0]._record, notice=notice
-            )
-            try:
-                while True:
-                    wins.asleep()
-                    in_time = await waiter.pause_async()
-                    wins.awake()
-                    if not in_time:
-                        raise _explain.timeout_error(locks[waiter.which], waiter.waited)
-                    if self._answer(waiter, frame):
-                        break
-            finally:
-                waiter.end()
-            _native.burst_began(head._native)
-        except BaseException:
-            wins.give_back()
-            raise
-        return result
+    def _wins(self) -> Wins:
+        return Wins(self._locks)
+
+    def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        in_line, asked = yield from into_line(self._line_name(), timeout)
+        yield from self._acquiring(timeout, frame, in_line=in_line, asked=asked)
+
+    def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
+        _mine.refuse_task_all(self._locks, _this_task(), frame)
+
+    def _waiter(self, timeout: float | None, asked: int) -> AsyncWaiter:
+        locks = self._locks
+        return waiter_here(
+            locks,
+            timeout,
+            self.path,
+            schedule=self._retry,
+            queue=self._head,
+            record=locks[0]._record,
+            line=self._line_name(),
+            asked=asked,
+            notice=notice_of(self._head, locks[self._last].status),
+        )
+
+    def _line_name(self) -> tuple[object, ...] | None:
+        """Name the line in which tasks of one loop wait for these slots, if they do in one."""
+        if self._retry is not None:
+            return None
+        rules = _rules(self._locks[0]._policy)
+        return self.path, self._head._native.turns, rules, self.slots
+
+    def release(self) -> None:
+        """Let go of this task's slot; the errors are those of ``Lock.release``."""
+        super().release()
+        if crowded:
+            released_here(self._line_name())
+
+    def _leave(
+        self,
+        me: object,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super()._leave(me, kind, error, traceback)
+        if crowded:
+            released_here(self._line_name())
 
     def _won(self, index: int) -> None:
         super()._won(index)

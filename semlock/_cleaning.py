@@ -1,32 +1,52 @@
-"""Removing what the dead have left: their locks, their kept claims, their temporary files."""
+"""Removing what the dead have left: their locks, their kept claims, their places in queues.
+
+There is one way to find it, for the library, the command, the sweep and each lock system.
+Only what ``_forms`` claims by name and by exact form is a lock; what bears one of the core's
+own names is judged by what a kill can leave there.  Everything else stays.
+
+A directory is opened once and everything in it is reached through its descriptor, so that
+nothing is done anywhere else if the path is exchanged for a link meanwhile.  Nothing is opened
+but regular files of the size of a record, and no place in a queue waits for anything.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from time import time
 
 from semlock import _native
-from semlock._errors import LockPathError, LockRecordError, LockTimeoutError
-from semlock._identity import UNKNOWN
+from semlock._errors import LockPathError, LockTimeoutError
+from semlock._folders import Folder, Leftover, as_far_as_it_goes, opened_here
 from semlock._policy import GRACE
-from semlock._queues import PREFIX, is_queue, queue_of, tickets
+from semlock._queues import PREFIX, is_queue, is_ticket, queue_of
 from semlock._records import decode_text
-from semlock._status import look_at, remove_exactly, was_removed
+from semlock._status import LockStatus, is_unfinished, look_at, remove_exactly, was_removed
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator
 
+    from semlock._forms import Recogniser
+    from semlock._policy import Policy
     from semlock._records import LockInfo
-    from semlock._status import LockStatus, StrPath
+    from semlock._status import StrPath
 
-# How the core names its own files: kept claims, and locks that are not finished.
-_SUFFIXES = (".kept", ".tmp")
+    Orphan = Callable[[LockStatus], str | None]
+
 _READERS = ".readers"  # where the readers of a SharedLock are
+_GUARD_GRACE = 30.0
+_HEX = frozenset("0123456789abcdef")
+_LONGEST_INODE = 32
+
+_UNFINISHED = "it was never finished by the process that began to create it"
+_NO_READERS = "the readers of a lock were in it, and none is left"
+_CLOSED = "the process that made it has closed it"
 
 
 class Removed:
-    """One file that ``clean`` removed, and why."""
+    """One file or empty directory that ``clean`` removed, and why."""
 
     __slots__ = ("info", "path", "reason")
 
@@ -48,47 +68,71 @@ def clean(directory_or_path: StrPath) -> list[Removed]:
 
     Given a directory, everything directly in it, and the readers of its shared locks; given a
     lock's path, that lock and what semlock keeps beside it.  A file goes only with proof: what
-    a living process made, what is no record, and what can't be judged stays.  This process's
-    own kept claims there are given up too.
+    a living process made, what can't be judged, and whatever is not, byte for byte, a record
+    that semlock wrote stays.  This process's own kept claims there are given up too.
+
+    ``FileNotFoundError`` if there is no such directory.
     """
-    text = os.path.abspath(os.fspath(directory_or_path))
+    return remove_all(leftovers(directory_or_path))
+
+
+def remove_all(found: Generator[Leftover, None, None]) -> list[Removed]:
+    """Remove what is found, and tell what went.  What is in use or another user's stays."""
+    try:
+        gone = [one for one in found if _remove(one)]
+    finally:
+        found.close()  # an error refers to this frame, and so to what is open
+    return [Removed(one.path, one.reason, one.info) for one in gone]
+
+
+def _remove(leftover: Leftover) -> bool:
+    try:
+        return leftover.remove()
+    except (LockTimeoutError, PermissionError, FileNotFoundError):
+        return False  # in use, another user's to remove, or gone
+
+
+def leftovers(
+    target: StrPath,
+    recognise: Recogniser | None = None,
+    policy: Policy | None = None,
+    orphan: Orphan | None = None,
+    guard: str = "",
+) -> Generator[Leftover, None, None]:
+    """Find what may be removed in a directory, or of a lock.
+
+    Remove it before the next is asked for: until then its directory is open.
+
+    ``recognise`` claims the files of a lock system, by default semlock's, and ``policy`` is
+    its rule.  ``orphan`` judges the temporary files of semats, which are left alone without.
+    ``guard`` is the ending of the directories by which fs-safe guards a removal.
+    """
+    text = os.fsdecode(target)
+    if not text:
+        raise LockPathError("a directory's path can't be empty", path=text, code=errno.ENOENT)
+    text = os.path.abspath(text)
     directory, only = (text, None) if os.path.isdir(text) else os.path.split(text)
-    return clean_matching(
-        directory,
-        lambda name: (
-            only is None
-            or name in (only, only + _READERS)
-            or _is_temporary(name)
-            or is_queue(name)
-        ),
-        decode_text,
-        _why_dead,
-    )
-
-
-def clean_matching(
-    directory: str,
-    meant: Callable[[str], object],
-    decode: Callable[[bytes], LockInfo],
-    why: Callable[[LockStatus], str | None],
-) -> list[Removed]:
-    """Remove the files of a directory that are meant by their name and for which there is a why."""
     _native.drain_pool(directory)
-    paths = (
-        os.path.join(directory, name)
-        for name in sorted(os.listdir(directory))
-        if meant(name) and not was_removed(name)
-    )
-    found: list[Removed] = []
-    for path in paths:
-        if is_queue(os.path.basename(path)):
-            found += _clean_queue(path)
-        elif path.endswith(_READERS) and os.path.isdir(path) and not os.path.islink(path):
-            found += _clean_readers(path, decode, why)
-        else:
-            removed = _clean_one(path, decode, why)
-            found += [removed] if removed is not None else []
-    return found
+    with Folder(directory) as folder:
+        folder.open()
+        names = sorted(os.listdir(folder.listed))
+        if only is not None:
+            names = _belonging_to(only, names, folder)
+        search = _Search(folder, recognise, policy, orphan, only, guard)
+        for name in names:
+            yield from search.at(name)
+
+
+def _belonging_to(only: str, names: list[str], folder: Folder) -> list[str]:
+    """Choose a lock, its queue, readers and temporary files, and what the core keeps beside it."""
+    from semlock._forms import is_lock_name  # noqa: PLC0415 - for those who clean
+
+    queue = os.path.basename(queue_of(folder.path_of(only)))
+    chosen = [n for n in names if n == only or n.startswith(f"{only}.")]
+    if not (chosen or queue in names or is_lock_name(only)):
+        # A lock that is free leaves nothing, and neither does a mistake in a directory's name.
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder.path_of(only))
+    return [n for n in names if n in chosen or n == queue or _is_private(n)]
 
 
 _swept: set[str] = set()
@@ -107,105 +151,226 @@ def sweep(directory: str) -> None:
         _swept.clear()
     _swept.add(directory)
     try:
-        names = os.listdir(directory)
-    except OSError:
-        return
-    for name in names:
-        path = os.path.join(directory, name)
+        with Folder(directory) as folder:
+            search = _Search(folder.open())
+            for name in os.listdir(folder.listed):
+                if _is_private(name) or is_queue(name):
+                    for leftover in as_far_as_it_goes(search.at(name)):
+                        _remove(leftover)
+    except (OSError, ImportError):
+        return  # the last is said when the interpreter is about to end
+
+
+# ---------------------------------------------------------------- names
+
+
+def _is_private(name: str) -> bool:
+    """Tell a name like those under which the core keeps files of its own."""
+    return name.startswith(PREFIX) and name.endswith((".kept", ".tmp"))
+
+
+def _is_named_as_kept(name: str, inode: int) -> bool:
+    number = name.removeprefix(PREFIX).removesuffix(".kept")
+    exact = 0 < len(number) <= _LONGEST_INODE and _HEX.issuperset(number)
+    # The upper half of a long number is all that Python may not know.
+    return exact and (int(number, 16) - inode) % 2**64 == 0
+
+
+def _is_named_as_temporary(name: str) -> bool:
+    number = name.removeprefix(PREFIX).removesuffix(".tmp")
+    return len(number) == 32 and _HEX.issuperset(number)
+
+
+def _reason(found: LockStatus) -> str | None:
+    """Say why a file may go, also if another user must do it."""
+    return found.reason if found._barred is None else found._barred[0]
+
+
+def _has_closed(info: LockInfo, look: _native.Instance) -> bool:
+    return info.witness == "kept" and look.local and look.witness == 0
+
+
+# ---------------------------------------------------------------- finding
+
+
+class _Search:
+    """What is found in one directory, by the rules of one lock system."""
+
+    __slots__ = ("_folder", "_guard", "_in_use", "_only", "_orphan", "_policy", "_recognise")
+
+    def __init__(
+        self,
+        folder: Folder,
+        recognise: Recogniser | None = None,
+        policy: Policy | None = None,
+        orphan: Orphan | None = None,
+        only: str | None = None,
+        guard: str = "",
+    ) -> None:
+        self._folder = folder
+        self._guard = guard
+        self._recognise = recognise
+        self._policy = policy
+        self._orphan = orphan
+        self._only = only
+        self._in_use: set[tuple[int, int]] | None = None
+
+    def at(self, name: str) -> Iterator[Leftover]:
+        """Find what may be removed under one name; errors are those of the file that was named."""
         try:
-            if _is_temporary(name):
-                _clean_one(path, decode_text, _why_dead)
-            elif is_queue(name):
-                _clean_queue(path)
+            if not was_removed(name):
+                yield from self._at(name)
+        except (LockPathError, PermissionError):
+            if name == self._only:
+                raise  # it is no lock, or not ours to see
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # it was removed meanwhile
+
+    def _at(self, name: str) -> Iterator[Leftover]:
+        entry = self._folder.entry(name)
+        mode = os.lstat(entry).st_mode
+        if stat.S_ISDIR(mode):
+            yield from self._directory(name)
+        elif not stat.S_ISREG(mode):
+            if name == self._only:
+                look_at(self._folder.path_of(name), os.fsencode(entry), decode_text)
+        elif _is_private(name):
+            yield from self._private(name)
+        else:
+            yield from self._lock(name, named=name == self._only)
+
+    # ------------------------------------------------------------------ files
+
+    def _lock(self, name: str, *, named: bool) -> Iterator[Leftover]:
+        """Judge a file that a lock system may claim."""
+        from semlock import _forms  # noqa: PLC0415 - for those who clean
+
+        look = self._look(name)
+        if look is None:
+            return
+        path = self._folder.path_of(name)
+        info, content = None, look.content
+        pid = None if self._orphan is None else _forms.temporary(name, self._only)
+        if is_unfinished(look):
+            # The beginning of a record says too little of itself, so the name must.
+            claimed = named or _forms.is_lock_name(name)
+        elif pid is not None:
+            claimed = _forms.is_begun_by_semats(pid, content)
+        else:
+            if named or self._only is None:
+                info = (self._recognise or _forms.own)(path, content, named)
+            claimed = info is not None
+        if claimed:
+            found = LockStatus(path, look, info, self._policy)
+            orphan = None if pid is None else self._orphan
+            reason = _reason(found) if orphan is None else orphan(found)
+            if reason is not None:
+                yield self._leftover(name, found, reason)
+
+    def _private(self, name: str) -> Iterator[Leftover]:
+        """Judge a kept claim, or a file that was to become a lock.
+
+        Such a file is never a lock by itself.  A maker that lives after all finds its link
+        refused and begins again, so a wrong guess costs it nothing but time.  So a witness
+        that is free is enough: the maker has ended, or closed the file and couldn't remove it.
+        """
+        look = self._look(name)
+        if look is None:
+            return
+        from semlock import _forms  # noqa: PLC0415 - seldom: a living owner's isn't judged
+
+        info = _forms.own(name, look.content)
+        if name.endswith(".kept"):
+            left = _is_named_as_kept(name, look.identity[1]) and _forms.kept(look.content)
+        else:
+            left = _is_named_as_temporary(name) and _forms.unfinished(look.content)
+        if info is None and not left:
+            return
+        found = LockStatus(self._folder.path_of(name), look, info)
+        reason = _reason(found)
+        if reason is None and info is None and found.unchanged_for(time()) >= GRACE:
+            reason = _UNFINISHED
+        if reason is None and info is not None and _has_closed(info, look):
+            reason = _CLOSED
+        if reason is not None:
+            yield self._leftover(name, found, reason)
+
+    def _look(self, name: str) -> _native.Instance | None:
+        """Look at a file, unless it is in use or can't be read.
+
+        A holder's file and its kept claims are known by the kernel's lock on them.
+        """
+        if self._in_use is None:
+            self._in_use = opened_here()
+        look = self._folder.look(name, self._in_use)
+        return None if look is None or look.error or look.witnessed else look
+
+    def _leftover(self, name: str, found: LockStatus, reason: str) -> Leftover:
+        return Leftover(
+            found.path,
+            reason,
+            lambda: remove_exactly(found, os.fsencode(self._folder.entry(name)), robs=False),
+            found.info,
+            None if found._barred is None else lambda: False,
+        )
+
+    # ------------------------------------------------------------------ directories
+
+    def _directory(self, name: str) -> Iterator[Leftover]:
+        """Find what is left in a queue, or of the readers of a lock."""
+        lock = name.removesuffix(_READERS)
+        if is_queue(name):
+            from semlock._places import places_in as find  # noqa: PLC0415 - seldom
+        elif lock != name and self._only in (None, lock):
+            find = _readers_in
+        elif self._is_guard(name):
+            find = _guard
+        else:
+            return
+        try:
+            with Folder(self._folder.path_of(name), self._folder) as inner:
+                yield from find(inner.open())
         except OSError:
-            continue
+            pass  # it went away, or is not ours to read
+
+    def _is_guard(self, name: str) -> bool:
+        """Tell the guard of fs-safe whose maker went to remove a stale lock and was killed."""
+        lock = name.removesuffix(self._guard)
+        return (
+            lock != name
+            and lock.endswith(".lock")
+            and self._only in (None, lock)
+            and abs(time() - os.lstat(self._folder.entry(name)).st_mtime) >= _GUARD_GRACE
+        )
+
+    def reader(self, name: str) -> Iterator[Leftover]:
+        """Find out about a file of a reader, whose name is a number."""
+        if not stat.S_ISREG(os.lstat(self._folder.entry(name)).st_mode):
+            return
+        if _is_private(name):
+            yield from self._private(name)
+        elif is_ticket(name):
+            yield from self._lock(name, named=True)
 
 
-def _is_temporary(name: str) -> bool:
-    return name.startswith(PREFIX) and name.endswith(_SUFFIXES)
+def _guard(folder: Folder) -> Iterator[Leftover]:
+    why = "the process that made it to remove a stale lock has left it"
+    if not os.listdir(folder.listed):
+        yield Leftover(folder.path, why, folder.remove_self)
 
 
-def nobody_waits(lock: str, name_hash: int) -> bool:
-    """Remove what dead waiters have left in the queue of a lock; ``True`` if that was all."""
-    queue = queue_of(lock, name_hash)
-    _clean_queue(queue)
-    return not os.path.lexists(queue)
+def _readers_in(folder: Folder) -> Iterator[Leftover]:
+    """Find the dead readers of a shared lock, and their directory if no reader is left.
 
-
-def _clean_queue(queue: str) -> list[Removed]:
-    """Remove the tickets of waiters who are dead, and the queue if nobody is left in it."""
-    found = []
-    try:
-        for path in tickets(queue):
-            info = _waiter(path)
-            if _native.clean_ticket(os.fsencode(path)):
-                found.append(Removed(path, "the process that waited with it has ended", info))
-        os.rmdir(queue)
-    except OSError:
-        pass  # somebody waits, or it is somebody else's to remove
-    return found
-
-
-def _clean_readers(
-    directory: str,
-    decode: Callable[[bytes], LockInfo],
-    why: Callable[[LockStatus], str | None],
-) -> list[Removed]:
-    """Remove the dead readers of a shared lock, and their directory if nobody reads."""
-    paths = (os.path.join(directory, name) for name in sorted(os.listdir(directory)))
-    found = [_clean_one(path, decode, why) for path in paths]
-    try:  # noqa: SIM105 - contextlib would be imported on the way of every command
-        os.rmdir(directory)
-    except OSError:
-        pass  # somebody reads
-    return [removed for removed in found if removed is not None]
-
-
-def _waiter(path: str) -> LockInfo | None:
-    """Say what a ticket says of its owner, if it says it in a form that is known here."""
-    try:
-        seen = _native.look(os.fsencode(path))
-        return None if seen is None or seen.error else decode_text(seen.content)
-    except (OSError, LockRecordError):
-        return None
-
-
-def _clean_one(
-    path: str,
-    decode: Callable[[bytes], LockInfo],
-    why: Callable[[LockStatus], str | None],
-) -> Removed | None:
-    encoded = os.fsencode(path)
-    try:
-        found = look_at(path, encoded, decode)
-        reason = why(found) if found.state != "free" else None
-        if reason is not None and remove_exactly(found, encoded, robs=False):
-            return Removed(path, reason, found.info)
-    except (LockPathError, LockTimeoutError, PermissionError, FileNotFoundError):
-        pass  # not a lock, in use, or somebody else's to remove
-    return None
-
-
-def _why_dead(found: LockStatus) -> str | None:
-    if (
-        found.reason is None
-        and _is_temporary(os.path.basename(found.path))
-        and _abandoned(found)
-    ):
-        return "it was never finished by the process that began to create it"
-    return found.reason
-
-
-def _abandoned(found: LockStatus) -> bool:
-    """Tell a temporary file whose maker was killed before it wrote the record.
-
-    It is never a lock, and a maker that lives after all finds its link refused and begins
-    again, so a wrong guess costs it nothing but time.
+    A directory in which no reader was found may be the user's, whatever it is named.
     """
-    return (
-        found.state == "unreadable"
-        and found.verdict == UNKNOWN
-        and found._look is not None
-        and not found._look.error
-        and found.unchanged_for(time()) >= GRACE
+    names = os.listdir(folder.listed)
+    search = _Search(folder)
+    found: Iterator[Leftover] = (
+        leftover
+        for name in sorted(names)
+        for leftover in as_far_as_it_goes(search.reader(name))
     )
+    if names and all(is_ticket(name) or _is_private(name) for name in names):
+        found = folder.with_itself(found, _NO_READERS)
+    yield from found

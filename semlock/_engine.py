@@ -13,7 +13,7 @@ import sys
 from time import monotonic, sleep, time
 
 from semlock import _explain, _native, _process
-from semlock._cleaning import nobody_waits, sweep
+from semlock._cleaning import sweep
 from semlock._errors import LockLostError, LockLostWarning, LockTimeoutError
 from semlock._identity import ALIVE, this_process
 from semlock._native import (
@@ -21,6 +21,7 @@ from semlock._native import (
     NESTED,
     OK,
     POOL,
+    WITNESSED,
     release_lock,
     this_thread,
     try_anyway,
@@ -28,7 +29,10 @@ from semlock._native import (
 )
 from semlock._notice import notice_of
 from semlock._records import clean_tag
+from semlock._seconds import FOREVER, checked_pause, checked_timeout
 from semlock._status import GUARD_PATIENCE, LockStatus, absolute, look_at, remove_exactly
+from semlock._steps import insisting, run
+from semlock._sticky import may_make_locks_beside
 from semlock._waiting import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from types import CodeType, FrameType, TracebackType
-    from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
+    from typing import Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
 
     from typing_extensions import Self
 
@@ -44,25 +48,45 @@ if TYPE_CHECKING:
     from semlock._policy import Policy
     from semlock._records import LockInfo
     from semlock._status import StrPath
+    from semlock._steps import Steps
     from semlock._waiting import Schedule
 
     P = ParamSpec("P")
     T = TypeVar("T")
     Durability: TypeAlias = Literal["full", "data", "none"]
 
+    class LockOptions(TypedDict, total=False):
+        """What every lock can be told; ``semlock.Lock`` says what it means."""
+
+        tag: str | None
+        timeout: float | None
+        policy: Policy | None
+        retry: Schedule | None
+        durability: Durability
+        mode: int
+        reentrant: bool
+        fair: bool
+        heartbeat: float | None
+        on_lost: Callable[[Any, LockLostError], object] | None
+        on_wait: Callable[[LockStatus, float], object] | None
+
+
 _frame = sys._getframe
 
 # A holder that was alive is judged again when a tenth of the time that it has been watched
 # has passed, within these bounds: soon after it was first seen, and hardly ever later on.
 _FIRST_LOOK = 10_000_000
-_LAST_LOOK = 1_000_000_000
+_LAST_LOOK = 200_000_000
+
+# A wait that has so much left was asked for without an end.
+ENDLESS = FOREVER / 2
 
 _GUARD_PAUSE = 0.0005
 _RECLAIM_PATIENCE = 0.002
 _TRIES = 10
-_RECORDS_KEPT = 7
+_RECORDS_KEPT = 32
 
-_RELEASED = (OK, NESTED)
+_RELEASED = _HAD = (OK, NESTED)
 
 
 class _FromLock:
@@ -113,6 +137,7 @@ class BaseLock:
         "_native",
         "_on_lost",
         "_on_wait",
+        "_owner",
         "_path_at",
         "_place",
         "_policy",
@@ -124,8 +149,15 @@ class BaseLock:
         "timeout",
     )
 
+    # Whether other programs take such locks over by writing their record into the file, so that
+    # it is read whenever it is asked whether the lock is still held.
+    _strict = False
+
     # Whether waiters stand in a queue, and when holders make way for them.
     _turns = _native.NO_TURNS
+
+    # Whether tasks hold it, and not threads.  A try must not hold up their loop.
+    _for_tasks = False
 
     # Whether the record must be laid out anew for each try, because the core can't fill in
     # what changes (a payload that the user computes, a time in another form).
@@ -149,7 +181,7 @@ class BaseLock:
     ) -> None:
         self.path = absolute(path)
         self.tag = tag if tag is None else clean_tag(tag)
-        self.timeout = timeout if timeout is None else _checked_timeout(timeout)
+        self.timeout = timeout if timeout is None else checked_timeout(timeout)
         if durability not in _native.DURABILITY:
             raise ValueError(f'durability is "full", "data" or "none", not {durability!r}')
         if policy is not None and not callable(policy):
@@ -158,17 +190,17 @@ class BaseLock:
             raise TypeError(f"a retry schedule is a function that gives pauses, not {retry!r}")
         if not 0 <= mode <= 0o777:
             raise ValueError(f"mode is a permission between 0 and 0o777, not {mode!r}")
-        if heartbeat is not None and not heartbeat > 0:
-            raise ValueError(f"heartbeat is a number of seconds above 0, not {heartbeat!r}")
         self._policy = policy
         self._retry = retry
         self._durability = durability
         self._mode = mode
-        self._heartbeat = heartbeat
+        self._heartbeat = None if heartbeat is None else checked_pause(heartbeat, "heartbeat")
         self._on_lost = on_lost
         self._on_wait = on_wait
+        # The process that the lock is for, if it isn't this one, and whether this one keeps it.
+        self._owner: tuple[Process, bool] | None = None
         self._record: _native.Record | None = None
-        self._laid_out: tuple[_native.Record, ...] = ()
+        self._laid_out: list[_native.Record] = []
         self._place: tuple[CodeType, int] | None = None
         self._forked = False
         self._seen: tuple[int, int, int] | None = None
@@ -180,6 +212,8 @@ class BaseLock:
         if reentrant:
             native.reentrant = 1
         native.turns = _native.FAIR if fair else self._turns
+        native.vouched = policy is None
+        native.strict = self._strict
         # Last, so that __del__ never sees a structure that is not ready: its zeroes would name
         # the program's own descriptor 0.
         self._native = native
@@ -188,7 +222,7 @@ class BaseLock:
     # ------------------------------------------------------------------ what a dialect says
 
     def _compose(self, owner: Process | None) -> _native.Record:
-        """Lay out the record of this process, or of an owner whom the lock is left to."""
+        """Lay out the record of this process, or of an owner that the lock is for."""
         raise NotImplementedError
 
     def _decode(self, content: bytes) -> LockInfo:
@@ -205,7 +239,7 @@ class BaseLock:
             text[record.token_at : record.token_at + 32] = _native.token_of(native)
         if record.witness_at >= 0:
             witness, local = native.file.witness, native.file.local
-            claim = b"kept" if witness else b"left" if local else b"none"
+            claim = b"kept" if witness == WITNESSED else b"left" if local else b"none"
             text[record.witness_at : record.witness_at + 4] = claim
         return bytes(text)
 
@@ -221,7 +255,7 @@ class BaseLock:
         """
         limit = self.timeout if timeout is _OWN else timeout
         if limit is not None:
-            limit = _checked_timeout(limit)
+            limit = checked_timeout(limit)
         # Made first: behind _take() nothing may come in which a signal could still strike.
         acquired = Acquired(self)
         self._take(limit, _frame(1))
@@ -239,6 +273,8 @@ class BaseLock:
             if self._record is None or self._each_time:
                 self._lay_out()
             outcome = try_lock(native, POOL)
+            if outcome == _native.TURN and not self._for_tasks and native.turns == _native.FAIR:
+                outcome = run(insisting(self._try))
             return outcome != HELD and self._settle(outcome, _frame(1))
         except BaseException:
             self._undo(before)
@@ -254,11 +290,20 @@ class BaseLock:
             if outcome == OK and self._heartbeat is None:
                 # What _settle does too, without the call: this is the way of nearly all.
                 self._place = (frame.f_code, frame.f_lasti)
+            elif outcome in _HAD:
+                self._settle(outcome, frame)
             else:
-                self._wait(outcome, timeout, frame)
+                run(self._waiting(outcome, timeout, frame))
         except BaseException:
             self._undo(before)
             raise
+
+    def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        """Take the lock: what ``_take`` does, in steps; a lock system may do more."""
+        return self._from_the_first_try(timeout, frame)
+
+    def _from_the_first_try(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        yield from self._waiting(self._try(), timeout, frame)
 
     def _undo(self, before: int) -> None:
         """Give back what an interrupted call has won: only the core knows whether it did."""
@@ -266,27 +311,31 @@ class BaseLock:
         if native.serial != before and native.owner == this_thread():
             self._end(native.endings)
 
-    def _wait(self, outcome: int, timeout: float | None, frame: FrameType) -> None:
+    def _waiting(
+        self, outcome: int, timeout: float | None, frame: FrameType, asked: int = 0
+    ) -> Steps[None]:
+        """Go on from the outcome of the first try until the lock is won or the time is over."""
         if timeout == 0:
+            if outcome == _native.TURN and self._native.turns == _native.FAIR:
+                outcome = yield from insisting(self._try)
             if not self._settle(outcome, frame):
                 raise _explain.timeout_error(self, 0.0)
             return
         if outcome < 0 and outcome != -errno.EINTR:
             raise _explain.os_error(self.path, outcome)  # nothing that waiting could mend
+        if outcome in _HAD and self._settle(outcome, frame):
+            return
+        self._refuse_to_wait(frame, timeout)
         if outcome == _native.TURN:
             # Whoever was woken by our release may be waiting for our processor.
             _native.give_way()
-        waiter = self._waiter(timeout)
+        waiter = self._waiter(timeout, asked)
         won = None
         try:
             try:
-                while True:
-                    if outcome == OK and self._heartbeat is None:
-                        self._place = (frame.f_code, frame.f_lasti)  # as in _take
-                        break
-                    if self._settle(outcome, frame, waiter):
-                        break
-                    if not waiter.pause():
+                while not self._settle(outcome, frame, waiter):
+                    waiter.failed(outcome)
+                    if not (yield waiter):
                         raise _explain.timeout_error(self, waiter.waited)
                     outcome = self._try_in_turn(waiter)
                 won = self._native
@@ -295,6 +344,27 @@ class BaseLock:
         except BaseException:
             waiter.end()  # an interrupt may have struck before the other one had begun
             raise
+
+    def _is_mine(self) -> bool:
+        """Tell whether this thread holds the lock by this object."""
+        return bool(self._native.owner == this_thread())
+
+    def _is_anothers(self) -> bool:
+        """Tell a reentrant lock that another task of this thread holds."""
+        return False
+
+    def _refuse_to_wait(self, frame: FrameType, timeout: float | None) -> None:
+        """Refuse a wait that is for oneself."""
+        from semlock import _mine  # noqa: PLC0415 - only for those who wait
+
+        _mine.refuse_thread(self, frame, timeout)
+
+    def _try(self) -> int:
+        """Try once, after those whose turn it is."""
+        if self._record is None or self._each_time:
+            self._lay_out()
+        outcome: int = try_lock(self._native, POOL)
+        return outcome
 
     def _try_in_turn(self, waiter: Waiter) -> int:
         """Try again after a pause, but not before those who came before."""
@@ -306,7 +376,8 @@ class BaseLock:
         by_clock = waiter.judge is None and _native.now_ns() < self._native.look_at
         return HELD if by_clock else _native.LOOK
 
-    def _waiter(self, timeout: float | None) -> Waiter:
+    def _waiter(self, timeout: float | None, asked: int) -> Waiter:
+        del asked  # a thread asks when it begins to wait
         native = self._native
         queue = native if native.turns else None
         wait = _native.Wait((native,), queue, self._record)
@@ -334,6 +405,13 @@ class BaseLock:
                 return True
             if outcome == NESTED:
                 return True
+            if outcome == _native.MINE:
+                if waiter is None:
+                    return False
+                from semlock import _mine  # noqa: PLC0415 - only for those who wait
+
+                _mine.refuse(self, frame)
+                outcome = HELD
             if outcome in (HELD, _native.LOOK):
                 # A waiter lets the core look first, which mostly needs no judgement.
                 due = None if waiter is None else waiter.judge
@@ -341,16 +419,15 @@ class BaseLock:
                     return False
                 if not self._judge(frame, may_wait=waiter is not None, waiter=waiter):
                     return False
-            elif outcome == _native.MINE:
-                if waiter is not None:
-                    raise _explain.deadlock_error(self, frame)
-                return False
             elif outcome == _native.TURN:
                 if waiter is not None:
                     return False
-                fair = self._native.turns == _native.FAIR
-                if fair and not nobody_waits(self.path, self._native.name_hash):
+                if self._native.turns == _native.FAIR:
                     return False
+            elif outcome == _native.FORKED:
+                self._follow_fork()
+                outcome = try_lock(self._native, POOL)
+                continue
             elif outcome < 0 and outcome != -errno.EINTR:
                 raise _explain.os_error(self.path, outcome)
             fair = self._native.turns == _native.FAIR
@@ -364,14 +441,19 @@ class BaseLock:
     def _judge(self, frame: FrameType, *, may_wait: bool, waiter: Waiter | None = None) -> bool:
         """Look who holds the lock; ``True`` if it may be free now."""
         found = self.status()
-        seen = found._look
+        seen = found.instance
         if seen is None:
             return True
-        view = seen.view
         if may_wait and found.info is not None and found.info.pid == this_process().pid:
-            own = _process.held_here(view.dev, view.ino)
-            if own is not None and own._native.owner == this_thread():
-                raise _explain.deadlock_error(own, frame)
+            own = _process.held_here(*seen.identity)
+            if (
+                own is not None
+                and own._native.owner == this_thread()
+                and not self._ends_in_time(own, None if waiter is None else waiter.left)
+            ):
+                from semlock import _mine  # noqa: PLC0415 - only for those who wait
+
+                _mine.refuse(own, frame)
         if found.reason is not None:
             # Only a policy of the user's can have meant a holder that lives.
             robs = self._policy is not None and found.verdict == ALIVE and not found.unfinished
@@ -380,28 +462,37 @@ class BaseLock:
                     self._made_way(found)
             except LockTimeoutError:
                 pass  # Somebody sits on the guard, which counts as alive: look again later.
+            except PermissionError:
+                if not may_make_locks_beside(self.path):
+                    raise  # nor would this user get the lock when it is free
             else:
                 return True
-        self._look_again_later((view.dev, view.ino, view.ctime_ns))
+        self._look_again_later(seen.key)
         if waiter is not None:
             # Death shows by events; what else a policy may go by, only the clock tells.
             by_clock = (
                 self._policy is not None
                 or found.unfinished
                 or found.reason is not None
+                or found._barred is not None
                 or seen.error != 0
             )
-            waiter.judged(view, self._native.look_at if by_clock else None)
+            waiter.judged(seen, self._native.look_at if by_clock else None)
             info = found.info
-            if (
-                found.verdict == ALIVE
-                and view.witness != 1
-                and info
-                and info.pid
-                and info.start
-            ):
-                waiter.follow(info.pid, info.start)
+            if found.verdict == ALIVE and not seen.witnessed and info and info.pid:
+                waiter.follow(info.pid, 0 if info.timens else info.start or 0)
         return False
+
+    def _ends_in_time(self, own: BaseLock, left: float | None) -> bool:
+        """Tell whether a lock of this very thread will be stale before its wait is over."""
+        if own._heartbeat is not None or self._policy is None:
+            return False
+        from semlock.policy import due_in  # noqa: PLC0415 - only for a thread that meets itself
+
+        due = due_in(self._policy, self.status())
+        # Without a timeout only what is stale now: a nested acquire that stands for the whole
+        # time of a lock is more likely a mistake than meant.
+        return due is not None and (due == 0 or (left is not None and due <= left < ENDLESS))
 
     def _look_again_later(self, identity: tuple[int, int, int]) -> None:
         now = _native.now_ns()
@@ -411,30 +502,33 @@ class BaseLock:
         watched = (now - self._first_seen) // 10
         self._native.look_at = now + min(max(watched, _FIRST_LOOK), _LAST_LOOK)
 
-    def _lay_out(self, owner: Process | None = None) -> None:
-        if owner is None and self._record is not None and self._native.owner:
+    def _leave_to(self, owner: Process, *, guarded: bool) -> None:
+        """Have the record name another process, whose lock it is from now on.
+
+        If it is guarded this process keeps it until it is released, else it is left there.
+        """
+        self._owner = owner, guarded
+        self._record = None
+
+    def _lay_out(self) -> None:
+        if self._record is not None and self._native.owner:
             return  # some thread tries or holds by this record, so it must stay as it is
-        record = self._compose(owner)
+        record = self._compose(None if self._owner is None else self._owner[0])
+        if self._owner is not None:
+            record.cdata.detached = not self._owner[1]
         # The core may still read an earlier one, in a try of another thread that has just begun.
-        self._laid_out = (*self._laid_out[-_RECORDS_KEPT:], record)
+        # Appended and cut in one step each, for two threads may lay out at once.
+        self._laid_out.append(record)
+        del self._laid_out[:-_RECORDS_KEPT]
         self._native.record = record.cdata
         self._record = record
-
-    def _try_for(self, owner: Process) -> LockInfo | None:
-        """Take the lock for another process, and leave it: what its record says, if taken."""
-        self._lay_out(owner)
-        if not self.try_acquire():
-            return None
-        info = self.info
-        _native.detach_lock(self._native)
-        return info
 
     # ------------------------------------------------------------------ letting go
 
     def release(self) -> None:
         """Let go of the lock.
 
-        ``NotHeldError`` if it is not held here; ``LockLostError`` if somebody has removed it
+        ``NotHeldError`` if it is not held here; ``LockLostError`` if it was removed
         meanwhile, in which case the file at the path, if any, is theirs and stays.
         """
         native = self._native
@@ -462,7 +556,7 @@ class BaseLock:
             raise
         if outcome in _RELEASED:
             return
-        if outcome == _native.FREE and self._forked:
+        if outcome == _native.FORKED or (outcome == _native.FREE and self._forked):
             return  # The block was entered by the parent, who still holds the lock.
         try:
             self._finish_release(outcome)
@@ -493,7 +587,8 @@ class BaseLock:
             sweep(os.path.dirname(self.path))
         elif outcome == _native.LOST:
             raise _explain.lost_error(self)
-        elif outcome in (_native.FREE, HELD):
+        elif outcome in (_native.FREE, HELD, _native.FORKED):
+            self._forked = self._forked or outcome == _native.FORKED
             raise _explain.not_held_error(self)
         elif outcome < 0:
             raise _native.os_error(outcome, self.path)
@@ -519,7 +614,8 @@ class BaseLock:
                 return True
             if outcome == _native.LOST:
                 raise _explain.lost_error(self)
-            if outcome == _native.FREE:
+            if outcome in (_native.FREE, _native.FORKED):
+                self._forked = self._forked or outcome == _native.FORKED
                 break
             if outcome not in (_native.GUARDED, -errno.EINTR):
                 raise _native.os_error(outcome, self.path)
@@ -529,12 +625,13 @@ class BaseLock:
         raise _explain.not_held_error(self)
 
     def check(self) -> None:
-        """Make sure that the lock is still held: ``LockLostError`` if somebody removed it."""
+        """Make sure that the lock is still held: ``LockLostError`` if it was removed."""
         while (outcome := _native.check_lock(self._native, POOL)) == -errno.EINTR:
             pass
         if outcome == _native.LOST:
             raise _explain.lost_error(self)
-        if outcome == _native.FREE:
+        if outcome in (_native.FREE, _native.FORKED):
+            self._forked = self._forked or outcome == _native.FORKED
             raise _explain.not_held_error(self)
         if outcome < 0:
             raise _native.os_error(outcome, self.path)
@@ -544,68 +641,74 @@ class BaseLock:
     @property
     def held(self) -> bool:
         """Whether this object holds the lock, as far as it knows; see ``check``."""
-        return bool(self._native.held)
+        outcome = _native.hold_of(self._native, POOL)
+        if outcome == _native.FORKED:
+            self._forked = True
+        return bool(outcome == OK)
 
     @property
     def token(self) -> str | None:
         """The name of this acquisition, new each time; ``None`` while it is not held."""
-        return _native.token_of(self._native).decode("ascii") if self._native.held else None
+        return _native.token_of(self._native).decode("ascii") if self.held else None
 
     @property
     def info(self) -> LockInfo | None:
         """What this object's record says; ``None`` while it is not held."""
         record = self._record
-        if not self._native.held or record is None:
+        if record is None or not self.held:
             return None
         return self._decode(self._text(record, self._native.stamp))
 
     def status(self) -> LockStatus:
-        """Look at the path, whoever holds it."""
+        """Look at the path, also if another process holds it."""
         return look_at(self.path, self._encoded, self._decode, self._policy)
 
     def __repr__(self) -> str:
-        state = "held" if self._native.held else "not held"
+        state = "held" if self.held else "not held"
         return f"<{type(self).__name__} {self.path!r}, {state}>"
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Decorate a function, which then runs under the lock."""
-        import functools  # noqa: PLC0415 - only for those who decorate
-        import inspect  # noqa: PLC0415
+        from semlock import _decorating  # noqa: PLC0415 - only for those who decorate
 
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-            raise TypeError(
-                f"{function.__qualname__} returns before its body has run, so a lock around the "
-                "call would guard nothing: use the lock with `with` inside of it"
-            )
-
-        @functools.wraps(function)
-        def locked(*args: P.args, **kwargs: P.kwargs) -> T:
-            with self:
-                return function(*args, **kwargs)
-
-        return locked
+        decorated: Callable[P, T] = _decorating.decorate(self, function)
+        return decorated
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
             f"{self!r} can't be pickled: make a lock of the same path in the other process"
         )
 
-    def __del__(self) -> None:
+    def __del__(
+        self,
+        hold_of: Callable[[Any, Any], int] = _native.hold_of,
+        pool: Any = POOL,
+        held: int = OK,
+        discard: Callable[[BaseLock], object] = _process.discard,
+        forget: Callable[[Any, Any], object] = _native.forget_lock,
+        keep: Callable[[BaseLock], object] = _process.keep,
+        ending: Callable[[], bool] = sys.is_finalizing,
+        interpreter: Any = sys,
+    ) -> None:
+        # All that this needs it has itself: at the end of the interpreter the modules are
+        # taken apart before the last objects go.
         native = getattr(self, "_native", None)
-        # A free-threaded Python may come to this when it has already taken the modules apart.
-        if native is None or _process is None:
+        if native is None:
             return
-        if not native.held:
-            _process.discard(self)
-            _native.forget_lock(native)
+        if hold_of(native, pool) != held:
+            discard(self)
+            forget(native, pool)
             return
         # When a lock ends must not depend on the garbage collector, least of all for somebody
         # who believes to be protected by it: it stays held, which can be seen and found.
-        _process.keep(self)
+        keep(self)
+        # A subinterpreter ends without finalizing the process; none can import any more then.
+        if ending() or getattr(interpreter, "meta_path", None) is None:
+            return
         from warnings import warn  # noqa: PLC0415 - hardly ever needed
 
         warn(
-            f"{self.path} is held by a lock object that nobody refers to any more, and stays held "
+            f"{self.path} is held by a lock object that nothing refers to any more, and stays held "
             f"until the process ends. It was acquired at {_explain.where(self._place)}: keep the "
             "object and release it, or use `with`",
             ResourceWarning,
@@ -614,14 +717,15 @@ class BaseLock:
         )
 
     def _forget_after_fork(self) -> None:
+        """Forget what is the parent's; C resets its own part at the first call."""
         if self._native.held:
             self._forked = True
         self._record = None
         self._place = None
-        _native.forget_lock(self._native)
+        _native.holds(self._native)
 
-
-def _checked_timeout(timeout: float) -> float:
-    if isinstance(timeout, (int, float)) and timeout >= 0:
-        return timeout
-    raise ValueError(f"timeout is None or a number of seconds from 0 on, not {timeout!r}")
+    def _follow_fork(self) -> None:
+        """Go on as the process that this is now: the record names the parent."""
+        _process.follow_fork()
+        self._record = None
+        self._lay_out()

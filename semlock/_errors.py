@@ -46,15 +46,15 @@ class SemlockError(Exception):
 
 
 class LockHeldError(SemlockError):
-    """Somebody holds the lock, and what was asked for would rob them."""
+    """The lock is held, and what was asked for would take it from its holder."""
 
 
 class LockTimeoutError(LockHeldError, TimeoutError):
-    """The lock was not to be had in the time that was given.  Also a ``TimeoutError``."""
+    """The lock could not be acquired in the time that was given.  Also a ``TimeoutError``."""
 
 
 class LockLostError(SemlockError):
-    """The lock was held, and its file is no longer at its path: somebody removed it."""
+    """The lock was held, and its file is no longer at its path: another program removed it."""
 
 
 class NotHeldError(SemlockError, RuntimeError):

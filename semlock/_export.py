@@ -76,7 +76,13 @@ def _escape(path: str) -> str:
 
 def register(meter: Any = None) -> Callable[[], None]:
     """Make the instruments of OpenTelemetry; see ``semlock.otel``."""
-    metrics = import_module("opentelemetry.metrics")
+    try:
+        metrics = import_module("opentelemetry.metrics")
+    except ImportError as error:
+        raise ImportError(
+            "semlock.otel needs OpenTelemetry's API, which is not installed: "
+            "pip install semlock[otel]"
+        ) from error
     current()
     meter = meter or metrics.get_meter("semlock")
     for name, text in _COUNTERS.items():

@@ -15,8 +15,9 @@ from semlock import _native
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from typing import Any, Literal, TypeAlias
+    from typing import Literal, TypeAlias
 
+    from semlock._native import Instance
     from semlock._records import LockInfo
 
     Verdict: TypeAlias = Literal["alive", "dead", "unknown"]
@@ -25,9 +26,14 @@ ALIVE: Verdict = "alive"
 DEAD: Verdict = "dead"
 UNKNOWN: Verdict = "unknown"
 
-# The kernel's number of the time namespace that every process begins in.  It is left out of
-# records, so that ``timens`` shows up only where somebody shifted the clocks.
+# What stands for a witness in a file of which its holder has let go, and which has other names.
+OVER = "over"
+
+# The kernel's number of the time namespace that every process begins in.
 _INITIAL_TIME_NAMESPACE = 0xEFFFFFFA
+
+# How far the time of the start is off while the clock is brought to the right time.
+_CLOCK_PLAY = 1_000_000_000
 
 _PID_LIMIT = 2**31 - 1 if sys.platform != "win32" else 2**32 - 1
 
@@ -48,7 +54,7 @@ class Process:
         self.host = host
 
 
-_this_process: Process | None = None
+_this_process: tuple[int, Process] | None = None  # and the life in which it was that
 
 
 def _host_name() -> str:
@@ -58,14 +64,15 @@ def _host_name() -> str:
 
 
 def this_process() -> Process:
-    """Identify the running process, once; a fork makes it anew."""
-    global _this_process  # noqa: PLW0603 - a cache, dropped by forget()
-    if _this_process is None:
+    """Identify the running process, once; after a fork it is another one."""
+    global _this_process  # noqa: PLW0603 - a cache
+    life = _native.life()
+    if _this_process is None or _this_process[0] != life:
         pid, start, pidns, timens, boot = _native.identify()
         if timens == _INITIAL_TIME_NAMESPACE:
             timens = 0
-        _this_process = Process(pid, start, pidns, timens, boot, _host_name())
-    return _this_process
+        _this_process = life, Process(pid, start, pidns, timens, boot, _host_name())
+    return _this_process[1]
 
 
 def other_process(pid: int) -> Process:
@@ -74,41 +81,92 @@ def other_process(pid: int) -> Process:
     return Process(pid, _native.start_time(pid), me.pidns, me.timens, me.boot, me.host)
 
 
-def forget() -> None:
-    """Drop what is known of this process: it has become another one by forking."""
-    global _this_process  # noqa: PLW0603
-    _this_process = None
+def judge(info: LockInfo | None, seen: Instance) -> tuple[Verdict, str]:
+    """Say whether the holder lives, and how that is known.
 
-
-def judge(info: LockInfo | None, view: Any) -> tuple[Verdict, str]:
-    """Say whether the holder lives, and how that is known."""
-    if view.witness == 1:
+    Where the record's numbers are this process's own, death needs two proofs: the kernel has
+    dropped the lock that the holder kept on the file, and the process has ended.  Elsewhere the
+    kernel's lock alone must do, and where not even that can be seen nothing is known.
+    """
+    if seen.witnessed and not _is_written_over(info):
         return ALIVE, "its holder keeps the kernel's lock on it"
-    if info is None or info.pid is None:
+    verdict, evidence = _judge_record(info, seen)
+    if seen.witnessed:
+        evidence += (
+            "; another process keeps the kernel's lock on the file, as semlock does, and this "
+            "record was written over its own"
+        )
+    return verdict, evidence
+
+
+def _is_written_over(info: LockInfo | None) -> bool:
+    """Tell whether this is not the record of the process that has the kernel's lock.
+
+    semlock writes a token into each record, where the system has room for it.  A program that
+    takes a lock over by writing its own record into the file has none, and the kernel's lock
+    says nothing about that program.
+    """
+    return info is not None and info._is_foreign
+
+
+def _judge_record(info: LockInfo | None, seen: Instance) -> tuple[Verdict, str]:
+    if info is None:
         return UNKNOWN, "its content names no process"
-    local = bool(view.local)
-    if info.witness == "kept" and local and view.witness == 0:
-        return DEAD, f"the kernel has dropped the lock that process {info.pid} kept on it"
+    if info.pid is None:
+        # An owner in words, for instance; which may be one that looks like a process.
+        return UNKNOWN, "its record names no process that can be looked at"
+    if info.witness == OVER:
+        return DEAD, f"process {info.pid} has let go of it: this is a copy of its file"
+    dropped = info.witness == "kept" and seen.local and seen.witness == 0
     me = this_process()
     if not info.boot or not me.boot:
-        return UNKNOWN, f"the record doesn't say on which machine process {info.pid} runs"
+        return _judge_unplaced(info.pid, info.host, dropped=dropped)
     if info.boot != me.boot:
-        if info.boot.startswith("boottime-"):
-            # Some systems know only when they were started, which moves with their clock.
-            return UNKNOWN, f"process {info.pid} may have run before a restart"
-        # Only the holder knows that its filesystem was local to it, and only the reader that
-        # it still is: an exported folder looks local on one side and is shared all the same.
-        if info.witness in ("kept", "left") and local:
-            return DEAD, "its holder ran before this machine was started anew"
-        return UNKNOWN, f"process {info.pid} runs on another machine, or ran before a restart"
+        return _judge_other_boot(info, seen)
     if (info.pidns or 0) != me.pidns:
+        if dropped:
+            return DEAD, _DROPPED.format(info.pid)
         return UNKNOWN, f"process {info.pid} runs in another PID namespace (a container)"
     if info.pid > _PID_LIMIT:
         return UNKNOWN, f"{info.pid} is no process number of this system"
-    same_clock = (info.timens or 0) == me.timens
-    fate = _native.probe(info.pid, (info.start or 0) if same_clock else 0)
+    # A start by the clock of a time namespace says nothing once that is gone.
+    fate = _native.probe(info.pid, 0 if info.timens else info.start or 0)
     verdict, words = _FATES.get(fate, (UNKNOWN, "process {} can't be looked at"))
+    if verdict == ALIVE and dropped:
+        words += (
+            "; it has closed the lock's descriptor or executed another program, and the lock is "
+            "held until it ends"
+        )
+    elif verdict == DEAD and dropped:
+        words += ", and the kernel has dropped the lock that it kept"
     return verdict, words.format(info.pid)
+
+
+def _judge_unplaced(pid: int, host: str | None, *, dropped: bool) -> tuple[Verdict, str]:
+    if dropped and (pid > _PID_LIMIT or _native.probe(pid, 0) in _ENDED):
+        return DEAD, _DROPPED.format(pid)
+    if host:
+        return UNKNOWN, (
+            f"a host name doesn't prove where process {pid} runs, and no boot id is there"
+        )
+    return UNKNOWN, f"the record doesn't say on which machine process {pid} runs"
+
+
+def _judge_other_boot(info: LockInfo, seen: Instance) -> tuple[Verdict, str]:
+    if (info.boot or "").startswith("boottime-"):
+        # Some systems know only when they were started, which moves with their clock.
+        return UNKNOWN, f"process {info.pid} may have run before a restart"
+    # Only the holder knows that its filesystem was local to it, and only the reader that
+    # it still is: an exported folder looks local on one side and is shared all the same.
+    if info.witness in ("kept", "left") and seen.local:
+        # A container may have a boot number of its own, and runs since this machine does.
+        if seen.ctime_ns < _native.boot_time() - _CLOCK_PLAY:
+            return DEAD, "its holder ran before this machine was started anew"
+        return UNKNOWN, (
+            f"process {info.pid} names another boot, though this machine was not started since: "
+            "a container's, perhaps"
+        )
+    return UNKNOWN, f"process {info.pid} runs on another machine, or ran before a restart"
 
 
 def process_is_gone(info: LockInfo) -> bool:
@@ -121,8 +179,11 @@ def process_is_gone(info: LockInfo) -> bool:
         return False
     if info.boot and (info.boot != me.boot or (info.pidns or 0) != me.pidns):
         return False
-    return _native.probe(info.pid, 0) in (_native.GONE, _native.ZOMBIE)
+    return _native.probe(info.pid, 0) in _ENDED
 
+
+_ENDED = (_native.GONE, _native.ZOMBIE)
+_DROPPED = "the kernel has dropped the lock that process {} kept on it"
 
 _FATES: dict[int, tuple[Verdict, str]] = {
     _native.RUNS: (ALIVE, "process {} runs"),

@@ -133,6 +133,8 @@ def decode_object(content: bytes) -> dict[str, Any]:
 
     Bytes that are no UTF-8 become replacement characters, as they do in Node.
     """
+    if not isinstance(content, (bytes, bytearray)):
+        raise TypeError(f"a record is bytes, as they are in the file, not {content!r:.60}")
     try:
         value = json.loads(
             content.decode("utf-8", "replace"),
@@ -162,11 +164,28 @@ def calendar(seconds: int) -> tuple[int, int, int, int, int, int]:
     return year + 400 * rounds, month, day, hour, minute, second
 
 
+def milliseconds(seconds: float) -> int:
+    """Count whole milliseconds, the fraction cut off as ``Date`` does.
+
+    A float can't hold most of them exactly: what is within a rounding of one is that one.
+    """
+    exact = seconds * 1000
+    nearest = round(exact)
+    return (
+        nearest if abs(nearest - exact) <= max(1e-3, abs(exact) * 2**-50) else int(exact // 1)
+    )
+
+
 def iso_time(seconds: float) -> str:
     """Write a time as ``Date.toISOString()`` does: UTC with milliseconds and a ``Z``."""
-    whole, milliseconds = divmod(int(seconds * 1000), 1000)
-    year, month, day, hour, minute, second = calendar(whole)
-    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
+    try:
+        whole, thousandths = divmod(milliseconds(seconds), 1000)
+        year, month, day, hour, minute, second = calendar(whole)
+    except (OverflowError, ValueError):
+        year = -1
+    if not 0 <= year <= 9999:
+        raise LockRecordError(f"a record has no place for the time {seconds!r}")
+    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{thousandths:03}Z"
 
 
 def parse_iso_time(text: object) -> float | None:

@@ -44,7 +44,6 @@ class TextLock(BaseLock):
                 self.tag,
                 mode=self._mode,
                 durability=_native.DURABILITY[self._durability],
-                detached=owner is not None,
             )
             if owner is None:
                 if len(_shared) >= _SHARED_LIMIT:
@@ -56,25 +55,30 @@ class TextLock(BaseLock):
         return decode_text(content)
 
 
+# A wrong call is told with the name that was called.
+BaseLock.__init__.__qualname__ = "Lock"
+
+
 class Lock(TextLock):
     """A lock that is held exactly while a file exists at its path.
 
     :path:        the lock file; its directory must exist
     :tag:         why it is held, for people; a line of text in the record
     :timeout:     seconds that ``acquire`` waits: ``None`` for ever, 0 one try
-    :policy:      when somebody else's lock may be taken; by default when its holder is
+    :policy:      when a lock may be taken from its holder; by default when that is
                     proven to be dead, and never otherwise (see ``semlock.policy``)
     :retry:       the pauses of a wait (see ``semlock.retry``); the default grows to 50 ms
     :durability:  what is on the disk before the lock is visible: ``"full"`` (fsync),
                     ``"data"`` (fdatasync) or ``"none"``
-    :mode:        the lock file's permissions, less the umask
+    :mode:        the lock file's permissions, less the umask; its owner can always use it
     :reentrant:   whether the thread that holds may acquire again, and release as often
-    :fair:        whether this lock is taken only in turn: never before somebody who asked
+    :fair:        whether this lock is taken only in turn: never before a waiter that asked
                   earlier.  Otherwise a process may take it again and again for a millisecond
                   before it makes way for those who wait
     :heartbeat:   seconds between refreshes of the record by a thread that all locks of the
-                    process share; ``None`` for no refreshes
-    :on_lost:     called by that thread with the lock and the error when it finds it lost
+                    process on one filesystem share; ``None`` for no refreshes
+    :on_lost:     called with the lock and the error when a refresh finds it lost, by a thread
+                    for such calls: it may wait, and holds up no other refresh
     :on_wait:     called with the ``LockStatus`` and the seconds waited so far, when a wait
                   begins and then less and less often; what it raises ends the wait
 

@@ -5,28 +5,35 @@ from __future__ import annotations
 import sys
 from time import monotonic
 
-from semlock import _explain, _native, _process
-from semlock._engine import BaseLock, _checked_timeout
+from semlock import _explain, _mine, _native
+from semlock._engine import BaseLock
 from semlock._errors import LockTimeoutError
 from semlock._lock import Lock, TextLock
-from semlock._native import HELD, NESTED, OK, POOL, this_thread, try_lock
+from semlock._native import HELD, NESTED, OK, this_thread
+from semlock._seconds import checked_timeout
+from semlock._steps import insisting, run
 from semlock._waiting import Waiter, chance
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
-    from types import FrameType, TracebackType
-    from typing import Any, TypeAlias
+    from collections.abc import Callable, Iterable, Sequence
+    from types import CodeType, FrameType, TracebackType
+    from typing import Any, TypeVar
 
     from semlock._status import StrPath
+    from semlock._steps import Steps
 
-    Steps: TypeAlias = Generator[tuple[Any, float | None], None, None]
+    L = TypeVar("L", bound=BaseLock)
 
 _FAILED = 255
+_TWICE = "one path is there twice, and would wait for itself"
 
 # How long a place in one queue is kept before another lock, that was free and lost, seems the
 # better one; doubled with each change.
 _FIRST_STAY = 0.1
+
+# How long a lock that is free, but for others first, isn't looked at.
+_FOR_OTHERS = 0.005
 
 # How long some locks are held while another is waited for; doubled with each failure.
 _FIRST_PATIENCE = 0.001
@@ -76,8 +83,13 @@ def _try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> lis
     return result
 
 
+def _is_plain(lock: BaseLock) -> bool:
+    """Tell a lock that the core can try by itself, among many others."""
+    return isinstance(lock, TextLock) and not (lock._each_time or lock._native.reentrant)
+
+
 def _is_mine(lock: BaseLock) -> bool:
-    return bool(lock._native.held) and lock._native.owner == this_thread()
+    return bool(lock._native.owner == this_thread()) and lock.held
 
 
 def _distinct(locks: Iterable[BaseLock], kind: type[BaseLock] = BaseLock) -> list[Any]:
@@ -87,26 +99,25 @@ def _distinct(locks: Iterable[BaseLock], kind: type[BaseLock] = BaseLock) -> lis
             raise TypeError(f"these are locks to be acquired, not {lock!r}")
     if not chosen:
         raise ValueError("there is no lock to wait for")
-    if len({lock.path for lock in chosen}) != len(chosen):
-        raise ValueError("one path is there twice, and would wait for itself")
+    if len(chosen) > 1 and not _mine.are_distinct([lock.path for lock in chosen]):
+        raise ValueError(_TWICE)
     return chosen
 
 
 # ---------------------------------------------------------------------------- any of them
 
 
-def acquire_any(locks: Iterable[Lock], timeout: float | None = None) -> Lock:
+def acquire_any(locks: Iterable[L], timeout: float | None = None) -> L:
     """Take whichever of some locks is free first, and wait for it; the lock that was taken.
 
     It sleeps on all of them at once.  ``LockTimeoutError`` when the time is over.  Release the
     lock that you got; the others were never taken.
     """
     chosen = _distinct(locks)
-    limit = None if timeout is None else _checked_timeout(timeout)
-    frame = sys._getframe(1)
+    limit = None if timeout is None else checked_timeout(timeout)
     before = [lock._native.serial for lock in chosen]
     try:
-        won: Lock = _take_any(chosen, limit, frame)
+        won: L = run(taking_any(chosen, limit, sys._getframe(1), AnyWait))
     except BaseException:
         for lock, serial in zip(chosen, before, strict=True):
             lock._undo(serial)
@@ -114,35 +125,36 @@ def acquire_any(locks: Iterable[Lock], timeout: float | None = None) -> Lock:
     return won
 
 
-def _try_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
-    """Try each once: the lock that was taken, or ``None`` if there is time to wait."""
-    for lock in locks:
-        if lock._record is None or lock._each_time:
-            lock._lay_out()
-        outcome = try_lock(lock._native, POOL)
-        if outcome not in (HELD, _native.LOOK, _native.MINE) and lock._settle(outcome, frame):
-            return lock
+def taking_any(
+    locks: list[Any], timeout: float | None, frame: FrameType, form: type[AnyWait]
+) -> Steps[Any]:
+    """Take any of some locks."""
+    won: Any = None
+
+    def attempt() -> int:
+        nonlocal won
+        won, said = _try_each(locks, frame)
+        return said
+
     if timeout == 0:
-        for lock in locks:
-            if lock._settle(lock._try_again(), frame):
-                return lock
-        raise _explain.timeout_error(locks[0], 0.0)
-    return None
-
-
-def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
-    won = _try_any(locks, timeout, frame)
+        yield from insisting(attempt)
+    else:
+        attempt()
     if won is not None:
         return won
-    wait = _native.Wait([lock._native for lock in locks])
-    waiter = Waiter(timeout, wait=wait, about=locks[0].path)
+    if timeout == 0:
+        for lock in locks:
+            fair = lock._native.turns == _native.FAIR
+            if lock._settle(lock._try() if fair else lock._try_again(), frame):
+                return lock
+        raise _explain.timeout_error(locks[0], 0.0)
+    form.refuse(locks, frame)
+    waiter, wait = form.waiter(locks, timeout)
     any_of = _AnyOf(locks, wait, waiter)
-    while _to_end:
-        _to_end.pop().end()
-    won = None
+    _end_those_before()
     try:
         while (won := any_of.next(frame)) is None:
-            if not waiter.pause():
+            if not (yield waiter):
                 raise _explain.timeout_error(locks[waiter.which], waiter.waited)
     finally:
         if won is None or len(locks) <= _FEW:
@@ -156,20 +168,53 @@ def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
     return won
 
 
+class AnyWait:
+    """How a thread waits for any of some locks."""
+
+    @staticmethod
+    def refuse(locks: list[Any], frame: FrameType) -> None:
+        """Refuse a wait that is for oneself."""
+        holder = _mine.all_mine(locks, _mine.is_of_thread)
+        if holder is not None:
+            _mine.refuse(holder, frame)
+
+    @staticmethod
+    def waiter(locks: list[Any], timeout: float | None) -> tuple[Any, _native.Wait]:
+        """Begin to wait."""
+        wait = _native.Wait([lock._native for lock in locks])
+        return Waiter(timeout, wait=wait, about=locks[0].path), wait
+
+
+def _try_each(locks: list[Any], frame: FrameType) -> tuple[Any, int]:
+    """Try each once: the lock that was taken, and else whether others come first somewhere."""
+    others = HELD
+    for lock in locks:
+        outcome = lock._try()
+        if outcome == _native.TURN and lock._native.turns == _native.FAIR:
+            others = outcome
+        elif outcome not in (HELD, _native.LOOK, _native.MINE) and lock._settle(outcome, frame):
+            return lock, OK
+    return None, others
+
+
+def _end_those_before() -> None:
+    while True:
+        try:
+            waiter = _to_end.pop()  # in one step: other threads do this too
+        except IndexError:
+            return
+        waiter.end()
+
+
 class _AnyOf:
     """What a wait for any of some locks knows: in whose queue it stands, and which are its own."""
 
-    __slots__ = ("_locks", "_own", "_queued", "_since", "_stay", "_wait", "_waiter")
-
-    # Who holds what: threads here, tasks elsewhere.
-    _is_mine = staticmethod(_is_mine)
-    _deadlock_error = staticmethod(_explain.deadlock_error)
+    __slots__ = ("_locks", "_queued", "_since", "_stay", "_wait", "_waiter")
 
     def __init__(self, locks: list[Any], wait: _native.Wait, waiter: Waiter) -> None:
         self._locks = locks
         self._wait = wait
         self._waiter = waiter
-        self._own: set[int] = set()
         self._queued = -1
         self._since = 0.0
         self._stay = _FIRST_STAY
@@ -186,31 +231,19 @@ class _AnyOf:
             return None
         index = waiter.which
         lock = self._locks[index]
-        if waiter.said == _native.LOOK:
-            self._refuse_to_wait_for_all(index, frame)
-            # Looked at here, tried when it turns out to be free.
-            if not lock._judge(frame, may_wait=False, waiter=waiter):
-                return None
-        if lock._record is None or lock._each_time:
-            lock._lay_out()
-        if index == self._queued:
-            outcome = _native.try_anyway(lock._native, POOL)
-        else:
-            outcome = try_lock(lock._native, POOL)
+        # Looked at here, tried when it turns out to be free.
+        if waiter.said == _native.LOOK and not lock._judge(
+            frame, may_wait=False, waiter=waiter
+        ):
+            return None
+        outcome = lock._try_again() if index == self._queued else lock._try()
         if outcome not in (HELD, _native.LOOK, _native.TURN) and lock._settle(outcome, frame):
             return lock
+        if outcome == _native.TURN:
+            # It is free, but for others: there are no news of it before they have it.
+            self._wait.later(index, _FOR_OTHERS * (0.5 + chance()))
         self._lost(index)
         return None
-
-    def _refuse_to_wait_for_all(self, index: int, frame: FrameType) -> None:
-        seen = _native.look(self._locks[index]._encoded)
-        own = None if seen is None else _process.held_here(seen.view.dev, seen.view.ino)
-        if own is None or not self._is_mine(own):
-            self._own.discard(index)
-            return
-        self._own.add(index)
-        if len(self._own) == len(self._locks):
-            raise self._deadlock_error(own, frame)
 
     def _lost(self, index: int) -> None:
         """Stand in a queue from now on: whoever only comes when a lock is free comes too late.
@@ -234,14 +267,39 @@ class _AnyOf:
 # ---------------------------------------------------------------------------- all of them
 
 
+def _is_dropped_by_call(call: tuple[CodeType, int], frame: FrameType) -> bool:
+    """Tell whether what a call has returned is dropped before anything was done with it.
+
+    Whatever a program does with it, if only to ignore it, is done by a later instruction.
+    """
+    code, at = call
+    if frame.f_code is not code:
+        return False
+    if frame.f_lasti == at:
+        return True
+    import dis  # noqa: PLC0415 - when locks are dropped that are held
+
+    between = [
+        one.opname
+        for one in dis.get_instructions(code)
+        if at < one.offset <= frame.f_lasti and one.opname != "CACHE"
+    ]
+    return len(between) == 1 and between[0] in _BEGINNINGS_OF_WITH
+
+
+_BEGINNINGS_OF_WITH = ("SETUP_WITH", "BEFORE_WITH", "COPY")
+
+
 class AllAcquired:
     """What ``acquire_all`` returns: a context manager that releases all of them."""
 
-    __slots__ = ("_locks", "locks")
+    __slots__ = ("_call", "_locks", "locks")
 
     _is_mine = staticmethod(_is_mine)
 
-    def __init__(self, locks: Sequence[Any]) -> None:
+    def __init__(self, locks: Sequence[Any], call: tuple[CodeType, int] | None = None) -> None:
+        # Where it was asked for, by a call that returns this.
+        self._call = call
         # As they were given, and in the order in which everybody takes them.
         self.locks = tuple(locks)
         self._locks = sorted(locks, key=lambda lock: lock.path)
@@ -255,6 +313,9 @@ class AllAcquired:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if type(self) is _JustAcquired:
+            # Python swallows what a signal handler raises in __del__, so there is none any more.
+            self.__class__ = AllAcquired  # type: ignore[assignment]
         first: BaseException | None = None
         try:
             for lock in reversed(self._locks):
@@ -284,53 +345,73 @@ class AllAcquired:
     def _try_rest(self, frame: FrameType) -> Any:
         """Try those that are not held yet: the first that is not to be had, or ``None``."""
         rest = [lock for lock in self._locks if not self._is_mine(lock)]
-        if all(isinstance(lock, TextLock) and not lock._each_time for lock in rest):
+        if all(_is_plain(lock) for lock in rest):
             won = _try_many(rest, frame, anyway=False)
             return next((lock for lock, got in zip(rest, won, strict=True) if not got), None)
         return next((lock for lock in rest if not lock.try_acquire()), None)
 
-    def _take(self, timeout: float | None, frame: FrameType) -> None:
-        steps = self._steps(timeout, frame)
-        step = next(steps, None)
-        while step is not None:
-            missing, limit = step
-            try:
-                missing._take(limit, frame)
-            except LockTimeoutError as late:
-                step = steps.throw(late)
-            else:
-                step = next(steps, None)
-
-    def _steps(self, timeout: float | None, frame: FrameType) -> Steps:
-        """Give the locks that are to be taken one after the other, and for how long to wait.
-
-        That a wait took too long is thrown in here.
-        """
+    def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        """Take all of them, one after the other, and none if that fails."""
         deadline = None if timeout is None else monotonic() + timeout
         patience = 0.0
-        while (missing := self._try_rest(frame)) is not None:
-            left = None if deadline is None else max(0.0, deadline - monotonic())
-            if patience == 0.0 or timeout == 0:
-                # Nobody who waits holds anything, so whatever order others take them in, it
-                # can't end in a circle.
-                self._let_go()
-                yield missing, left
-            else:
-                # Politeness may never come to an end where all of them are in use all the
-                # time.  So what is held is kept for a while, which is bounded, and grows.
-                yield from self._patiently(missing, left, patience)
-            patience = min(max(2 * patience, _FIRST_PATIENCE), _LONGEST_PATIENCE)
+        try:
+            while (missing := self._try_rest(frame)) is not None:
+                twin = _mine.holder_here(missing)
+                if twin is not None and twin is not missing and twin in self._locks:
+                    # Two names of one file, as where upper and lower case are the same.
+                    raise ValueError(_TWICE)  # noqa: TRY301 - what is held goes as always
+                left = None if deadline is None else max(0.0, deadline - monotonic())
+                if patience == 0.0 or timeout == 0:
+                    # Nobody who waits holds anything, so whatever order others take them in, it
+                    # can't end in a circle.
+                    self._let_go()
+                    yield from missing._acquiring(left, frame)
+                else:
+                    # Politeness may never come to an end where all of them are in use all the
+                    # time.  So what is held is kept for a while, which is bounded, and grows.
+                    yield from self._patiently(missing, left, patience, frame)
+                patience = min(max(2 * patience, _FIRST_PATIENCE), _LONGEST_PATIENCE)
+        except BaseException:
+            self._let_go()
+            raise
 
-    def _patiently(self, missing: Any, left: float | None, patience: float) -> Steps:
+    def _patiently(
+        self, missing: Any, left: float | None, patience: float, frame: FrameType
+    ) -> Steps[None]:
         limit = patience * (0.5 + chance())
         if left is not None and left < limit:
-            yield missing, left
+            yield from missing._acquiring(left, frame)
             return
         try:
-            yield missing, limit
+            yield from missing._acquiring(limit, frame)
         except LockTimeoutError:
             self._let_go()
-            yield missing, None if left is None else max(0.0, left - limit)
+            left = None if left is None else max(0.0, left - limit)
+            yield from missing._acquiring(left, frame)
+
+
+class _JustAcquired(AllAcquired):
+    """What ``acquire_all`` returns, until it is released."""
+
+    __slots__ = ()
+
+    def __del__(
+        self,
+        is_dropped_by_call: Callable[[tuple[CodeType, int], FrameType], bool] = (
+            _is_dropped_by_call
+        ),
+        frame_at: Callable[[int], FrameType] = sys._getframe,
+        interpreter: Any = sys,
+    ) -> None:
+        # A signal can strike between the return of acquire_all and the block that would release
+        # the locks.  That is a call that has failed: none is held.
+        call = getattr(self, "_call", None)
+        if call is None or getattr(interpreter, "meta_path", None) is None:
+            return  # the end of the interpreter drops everything
+        if not any(map(self._is_mine, self._locks)):
+            return
+        if is_dropped_by_call(call, frame_at(1)):
+            self._let_go()
 
 
 def acquire_all(locks: Iterable[BaseLock], timeout: float | None = None) -> AllAcquired:
@@ -340,14 +421,15 @@ def acquire_all(locks: Iterable[BaseLock], timeout: float | None = None) -> AllA
     others take the same ones.  ``LockTimeoutError`` when the time is over; then none is held.
     """
     chosen = _distinct(locks)
-    limit = None if timeout is None else _checked_timeout(timeout)
+    limit = None if timeout is None else checked_timeout(timeout)
     frame = sys._getframe(1)
     for lock in chosen:
         if _is_mine(lock):
             raise _explain.deadlock_error(lock, frame)
-    acquired = AllAcquired(chosen)
+    acquired = _JustAcquired(chosen)
+    acquired._call = frame.f_code, frame.f_lasti
     try:
-        acquired._take(limit, frame)
+        run(acquired._acquiring(limit, frame))
     except BaseException:
         acquired._let_go()
         raise

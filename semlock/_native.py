@@ -40,6 +40,9 @@ TURN: int = lib.SEMLOCK_TURN
 ARMED: int = lib.SEMLOCK_ARMED
 BLIND: int = lib.SEMLOCK_BLIND
 TIME: int = lib.SEMLOCK_TIME
+FORKED: int = lib.SEMLOCK_FORKED
+
+WITNESSED: int = lib.SEMLOCK_WITNESSED
 
 NO_TURNS: int = lib.SEMLOCK_NO_TURNS
 TAKE_TURNS: int = lib.SEMLOCK_TAKE_TURNS
@@ -55,7 +58,10 @@ GONE: int = lib.SEMLOCK_GONE
 RECYCLED: int = lib.SEMLOCK_RECYCLED
 ZOMBIE: int = lib.SEMLOCK_ZOMBIE
 
-NEXT_CHECK: int = lib.SEMLOCK_NEXT_CHECK_NS
+TICKET_DEAD: int = lib.SEMLOCK_TICKET_DEAD
+TICKET_WAITS: int = lib.SEMLOCK_TICKET_WAITS
+TICKET_HOLDS: int = lib.SEMLOCK_TICKET_HOLDS
+TICKET_NONE: int = lib.SEMLOCK_TICKET_NONE
 
 RECORD_LIMIT: int = lib.SEMLOCK_RECORD_LIMIT
 REWRITE_LIMIT: int = lib.SEMLOCK_REWRITE_LIMIT
@@ -74,12 +80,13 @@ now_ns = lib.semlock_now_ns
 give_way = lib.semlock_yield
 POOL: Any = ffi.new("semlock_pool *")
 
+hold_of = lib.semlock_holds
+forget_lock = lib.semlock_forget
 refresh_lock = lib.semlock_refresh
 check_lock = lib.semlock_check
-detach_lock = lib.semlock_detach
-forget_lock = lib.semlock_forget
 start_lock_path = lib.semlock_set_path
 probe = lib.semlock_probe
+boot_time = lib.semlock_boot_time
 
 _new_bytes = ffi.new_allocator(should_clear_after_alloc=False)
 
@@ -94,26 +101,31 @@ def address(data: bytes) -> Any:
     return ffi.from_buffer(data)
 
 
-def seed_pool() -> None:
-    """Start the source of tokens anew: at import, and in a forked child."""
+def start_pool() -> None:
+    """Give the pool what C doesn't: the source of tokens, and room for kept claims."""
     ffi.buffer(POOL.seed)[:] = os.urandom(16)
-    POOL.count = 0
     POOL.keep = lib.SEMLOCK_POOL_SLOTS
 
 
-def before_fork() -> None:
-    """Wait until no call is under way in another thread, and let none begin."""
-    lib.semlock_before_fork(POOL)
+def life() -> int:
+    """Count the processes that have had this memory: another number after each fork.
+
+    C notices a fork by itself, whoever made it, so this is how Python learns of one for which
+    its own hooks did not run.
+    """
+    number: int = lib.semlock_life(POOL)
+    return number
 
 
-def after_fork() -> None:
-    """Let calls begin again, in the parent."""
-    lib.semlock_after_fork(POOL)
+def holds(lock: Any) -> bool:
+    """Tell whether this process holds something by this structure."""
+    return bool(lib.semlock_holds(lock, POOL) == OK)
 
 
-def forget_pool() -> None:
-    """Close this process's copies of the parent's kept claims, after a fork."""
-    lib.semlock_pool_forget(POOL)
+def detach_lock(lock: Any) -> int:
+    """Leave what is held at its path, and forget it."""
+    outcome: int = lib.semlock_detach(lock, POOL)
+    return outcome
 
 
 def drain_pool(directory: str | None = None) -> None:
@@ -141,6 +153,7 @@ class Record:
         durability: int,
         in_place: bool = False,
         detached: bool = False,
+        head: int = 0,
     ) -> None:
         self.text = text
         self.stamp_at = stamp_at
@@ -153,10 +166,12 @@ class Record:
         record.stamp_at = stamp_at
         record.token_at = token_at
         record.witness_at = witness_at
+        record.head = head
         record.mode = mode
         record.durability = durability
         record.in_place = in_place
         record.detached = detached
+        record.life = life()
         self.cdata = record
 
 
@@ -201,7 +216,7 @@ class _Wait:
     It has descriptors, and perhaps a place in a queue, from the first call until ``end``.
     """
 
-    __slots__ = ("__weakref__", "_keep", "_place", "_waiting", "_watches", "count")
+    __slots__ = ("__weakref__", "_keep", "_place", "_waiting", "_watches", "asked", "count")
 
     def __init__(
         self,
@@ -209,8 +224,12 @@ class _Wait:
         queue: Any = None,
         record: Record | None = None,
         events: int | None = None,
+        *,
+        asked: int | None = None,
     ) -> None:
         self.count = len(locks)
+        # The time of ``now_ns`` that says where it stands among those who wait.
+        self.asked: int = now_ns() if asked is None else asked
         self._waiting = ffi.new("semlock_waiting *")
         self._watches = ffi.new("semlock_watch[]", self.count)
         self._place: Any = None
@@ -233,8 +252,10 @@ class _Wait:
         place = ffi.new("semlock_place *")
         place.path = queue.path
         place.directory_length = queue.directory_length
+        place.directory_hash = queue.directory_hash
         place.name_hash = queue.name_hash
-        place.ticket.handle = place.mark = -1
+        place.asked = self.asked
+        place.ticket.handle = place.mark = place.bell = -1
         if record is not None:
             place.record = record.cdata
         self._keep = (*self._keep, queue, record)
@@ -258,6 +279,19 @@ class _Wait:
         return int(self._waiting.events)
 
     @property
+    def bell(self) -> int:
+        """A descriptor that hangs up when the one before leaves the queue; -1 if there is none.
+
+        It is another one after each call of ``wait`` or ``arm``, perhaps.
+        """
+        return -1 if self._place is None else int(self._place.bell)
+
+    @property
+    def look_at(self) -> int:
+        """When to call ``wait`` again, by ``now_ns``, if nothing is told; 0 for never."""
+        return int(self._waiting.look_at)
+
+    @property
     def recheck_at(self) -> int:
         """When to look again for what was told and has not shown yet; 0 if there is nothing."""
         at: int = self._waiting.recheck_at if self._waiting.recheck else 0
@@ -275,7 +309,7 @@ class _Wait:
         return 0 if self._place is None else int(self._place.ahead)
 
     def in_turn(self, *, fair: bool) -> bool:
-        """Tell whether a try would pass by nobody who came before."""
+        """Tell whether a try now would overtake no waiter that came earlier."""
         return bool(lib.semlock_waiting_in_turn(self._waiting, fair))
 
     @property
@@ -311,6 +345,14 @@ class _Wait:
         outcome: int = lib.semlock_waiting_sleep(self._waiting, POOL, until)
         return outcome
 
+    def pace(self, *, by_caller: bool) -> None:
+        """Say who pauses where no events come: the core, or a caller who is told BLIND."""
+        self._waiting.unpaced = by_caller
+
+    def later(self, index: int, seconds: float) -> None:
+        """Say nothing for a while of a lock that is free, but for others first."""
+        lib.semlock_waiting_later(self._waiting, index, int(seconds * 1e9))
+
     def due(self) -> None:
         """Have everything looked at again."""
         lib.semlock_waiting_due(self._waiting)
@@ -325,12 +367,10 @@ class _Wait:
         for watch in self._watches:
             watch.judged_ino = 0
 
-    def judged(self, index: int, view: Any) -> None:
-        """Let an instance be that was looked at and may not be removed."""
+    def judged(self, index: int, seen: Instance) -> None:
+        """Skip an instance that was looked at and may not be removed, until it changes."""
         watch = self._watches[index]
-        watch.judged_dev = view.dev
-        watch.judged_ctime_ns = view.ctime_ns
-        watch.judged_ino = view.ino
+        watch.judged_dev, watch.judged_ino, watch.judged_ctime_ns = seen.key
 
     def follow(self, pid: int, start: int) -> bool:
         """Hear of the end of a process too; ``False`` if it has ended."""
@@ -348,7 +388,7 @@ class _Wait:
             self.__class__ = _EndedWait  # type: ignore[assignment]
 
     def forget(self) -> None:
-        """Close this process's copies of what is the parent's, after a fork."""
+        """Forget what is the parent's, after a fork; C has closed the copies of it."""
         lib.semlock_waiting_forget(self._waiting)
 
 
@@ -393,32 +433,75 @@ def take_events() -> int:
 
 
 def give_events(events: int) -> None:
-    """Give an event source back, with nothing left to tell: that would wake the next user."""
-    marks = Marks()
-    while marks.read(events):
-        pass
+    """Give an event source back."""
     lib.semlock_events_give(POOL, events)
 
 
-def forget_events(events: int) -> None:
-    """Close this process's copy of an event source, after a fork."""
-    # A kqueue is not copied by a fork, so there the number may be another file's.
-    if sys.platform.startswith(("linux", "android", "cygwin")):
-        os.close(events)
+class Instance:
+    """One file as it was found at a path, and no other: what it says, and how it is kept.
 
-
-class Look:
-    """One look at a path: C's view of what is there, and the bytes of it."""
+    With it in hand exactly this file can be confirmed, rewritten or removed.
+    """
 
     __slots__ = ("content", "error", "view")
 
     def __init__(self, view: Any, content: bytes, error: int) -> None:
-        self.view = view
+        self.view = view  # the core's own, for the calls of this module
         self.content = content
         self.error = error
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Name the file, whatever becomes of it."""
+        return self.view.dev, self.view.ino
 
-def look(path: bytes) -> Look | None:
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """Name the file as it was: another after each change."""
+        return self.view.dev, self.view.ino, self.view.ctime_ns
+
+    @property
+    def ctime_ns(self) -> int:
+        """When anything about the file has changed last."""
+        return int(self.view.ctime_ns)
+
+    @property
+    def written_at(self) -> float:
+        """When it was last written to, in seconds since 1970."""
+        return float(self.view.mtime_ns / 1e9)
+
+    @property
+    def kind(self) -> int:
+        """What it is: REGULAR, SYMLINK, DIRECTORY or something else."""
+        return int(self.view.kind)
+
+    @property
+    def mode(self) -> int:
+        """Its permissions."""
+        return int(self.view.mode)
+
+    @property
+    def local(self) -> bool:
+        """Whether its filesystem is known to be this machine's own."""
+        return bool(self.view.local)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it is marked as not yet complete."""
+        return bool(self.view.unfinished)
+
+    @property
+    def witness(self) -> int:
+        """What the kernel's lock on it says: 1 it is kept, 0 it is free, -1 not known."""
+        return int(self.view.witness)
+
+    @property
+    def witnessed(self) -> bool:
+        """Whether a process that lives keeps the kernel's lock on it."""
+        return bool(self.view.witness == 1)
+
+
+def look(path: bytes) -> Instance | None:
     """Look at a path; ``None`` if nothing is there.  An unreadable file comes with its error."""
     view = ffi.new("semlock_view *")
     room = 4096
@@ -438,26 +521,44 @@ def look(path: bytes) -> Look | None:
         if outcome < 0:
             if view.ino == 0:
                 raise_os_error(outcome, path)
-            return Look(view, ffi.buffer(data, view.length)[:], outcome)
-        return Look(view, ffi.buffer(data, view.length)[:], 0)
+            return Instance(view, ffi.buffer(data, view.length)[:], outcome)
+        return Instance(view, ffi.buffer(data, view.length)[:], 0)
 
 
-def remove(path: bytes, seen: Look, *, despite_witness: bool) -> int:
+def confirm(path: bytes, seen: Instance) -> bool:
+    """Tell whether what was looked at is still at the path, unchanged."""
+    return bool(lib.semlock_confirm(path, POOL, seen.view) == OK)
+
+
+def remove(path: bytes, seen: Instance, *, despite_witness: bool) -> int:
     """Remove the instance that was looked at, and no other."""
     flags = lib.SEMLOCK_DESPITE_WITNESS if despite_witness else 0
     outcome: int = lib.semlock_remove(path, POOL, seen.view, seen.content, flags)
     return outcome
 
 
-def rewrite(path: bytes, seen: Look, text: bytes) -> int:
+def rewrite(path: bytes, seen: Instance, text: bytes) -> int:
     """Write a text of at least the same length over the record that was looked at."""
     outcome: int = lib.semlock_rewrite(path, POOL, seen.view, seen.content, text, len(text))
     return outcome
 
 
-def must_make_way(lock: Any) -> bool:
-    """Tell whether others wait for a lock and it is their turn; see ``semlock_try``."""
-    return bool(lib.semlock_must_make_way(lock, POOL))
+def must_make_way(queue: Any, locks: Any = None) -> int:
+    """Tell whether others stand in a queue who come first; see ``semlock_try``.
+
+    OK if not, TURN if they do and one of the locks is free (``many`` makes C's form of
+    them; without it is the queue's own), HELD if none is.
+    """
+    if locks is None:
+        one: int = lib.semlock_must_make_way(queue, POOL)
+        return one
+    any_of: int = lib.semlock_must_make_way_to_any(queue, locks, len(locks), POOL)
+    return any_of
+
+
+def many(locks: Sequence[Any]) -> Any:
+    """Give C's form of some locks, which must be kept as long as it."""
+    return ffi.new("semlock_lock *[]", list(locks))
 
 
 def burst_began(lock: Any) -> None:
@@ -476,6 +577,17 @@ def clean_ticket(path: bytes) -> bool:
     if outcome < 0:
         raise_os_error(outcome, path)
     return bool(outcome == OK)
+
+
+def ticket_state(path: bytes) -> int:
+    """Say what is known of the owner of a ticket: one of the four from ``TICKET_DEAD`` on."""
+    state: int = lib.semlock_ticket_state(path)
+    return state
+
+
+def set_safety(seconds: float) -> None:
+    """Say about how often a waiter looks without news; 0 for the default."""
+    POOL.safety = int(seconds * 1e9)
 
 
 def identify() -> tuple[int, int, int, int, str]:
@@ -510,4 +622,4 @@ def raise_os_error(code: int, path: bytes | str) -> NoReturn:
     raise os_error(code, path)
 
 
-seed_pool()
+start_pool()

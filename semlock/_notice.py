@@ -16,16 +16,29 @@ _FIRST_GAP = 1.0
 _LONGEST_GAP = 60.0
 _GROWTH = 2.0
 
+_DEBUG = 10
 _INFO = 20
+
+# A wait is logged once it has lasted so long, and one wait for each lock in so much time: what
+# a crowd waits for is one line and not hundreds.  The others are there for who debugs.
+_LOGGED_AFTER = 1.0
+_SILENCE = 60.0
+_MOST_PATHS = 256
+
+_logged: dict[str, float] = {}
+
+_named: Any = None
 
 
 def _logger() -> Any:
     """Give the logger, if the program has logging at all: nobody listens where it hasn't."""
+    global _named  # noqa: PLW0603 - there is one logger of this name
     logging = sys.modules.get("logging")
     if logging is None:
         return None
-    logger = logging.getLogger("semlock")
-    return logger if logger.isEnabledFor(_INFO) else None
+    if _named is None:
+        _named = logging.getLogger("semlock")  # which takes a lock of its own to find it
+    return _named if _named.isEnabledFor(_INFO) else None
 
 
 class Notice:
@@ -51,21 +64,41 @@ class Notice:
         """Tell what is to be told by now."""
         if now < self.due:
             return
-        if self._began is None:
-            self._began = now
+        began = self._began
+        if began is None:
+            began = self._began = now
+        waited = now - began
+        logs = self._logger is not None and waited >= _LOGGED_AFTER
+        if self._call is None and not logs:
+            self.due = began + _LOGGED_AFTER
+            return
         try:
             found = self._status()
         except OSError:
-            found = None  # whoever tries next will say what is wrong
+            found = None  # the next try will say what is wrong
         self.due = now + self._gap if self._call is not None else float("inf")
         if found is None or found.state == "free":
+            if self._logger is not None and self._call is None:
+                self.due = now + self._gap
             return
         self._gap = min(self._gap * _GROWTH, _LONGEST_GAP)
-        if self._logger is not None:
-            self._logger.info("waiting for %s, held by %s", found.path, found.holder)
+        if logs:
+            level = _level(found.path, now)
+            self._logger.log(level, "waiting for %s, held by %s", found.path, found.holder)
             self._logger = None
         if self._call is not None:
-            self._call(found, now - self._began)
+            self._call(found, waited)
+
+
+def _level(path: str, now: float) -> int:
+    """Give the level of the line about a path: the first one in a while is information."""
+    last = _logged.get(path)
+    if last is not None and 0 <= now - last < _SILENCE:
+        return _DEBUG
+    if len(_logged) >= _MOST_PATHS:
+        _logged.clear()
+    _logged[path] = now
+    return _INFO
 
 
 def notice_of(lock: BaseLock, status: Callable[[], LockStatus] | None = None) -> Notice | None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from semlock import _native
 
@@ -17,11 +18,20 @@ if TYPE_CHECKING:
 PREFIX = ".semlock-"
 _SUFFIX = ".queue"
 _TICKET_DIGITS = 16
+WHO = ".who"  # behind the name of a ticket: a file that says whose it is
+LATE = ".late"  # behind the name of a ticket that was passed by, whose owner may come back
+_HEX = frozenset("0123456789abcdef")
 
 
 def is_queue(name: str) -> bool:
     """Tell whether a directory is named as queues are."""
-    return name.startswith(PREFIX) and name.endswith(_SUFFIX)
+    number = name.removeprefix(PREFIX).removesuffix(_SUFFIX)
+    return is_ticket(number) and name == f"{PREFIX}{number}{_SUFFIX}"
+
+
+def is_ticket(name: str) -> bool:
+    """Tell whether a file is named as tickets are, and the readers of a shared lock."""
+    return len(name) == _TICKET_DIGITS and _HEX.issuperset(name)
 
 
 def queue_of(path: str, name_hash: int | None = None) -> str:
@@ -35,18 +45,25 @@ def queue_of(path: str, name_hash: int | None = None) -> str:
 
 
 def tickets(queue: str) -> list[str]:
-    """List the tickets in a queue, the first one first; ``OSError`` if there is none."""
-    return [
-        os.path.join(queue, name)
-        for name in sorted(os.listdir(queue))
-        if len(name) == _TICKET_DIGITS and set(name) <= set("0123456789abcdef")
-    ]
+    """List the tickets in a queue, the first one first; ``OSError`` if there is none.
+
+    Those that were passed by are among them, since their owners wait too.
+    """
+    names = sorted(os.listdir(queue))
+    return [os.path.join(queue, n) for n in names if is_ticket(n.removesuffix(LATE))]
+
+
+def who_file(ticket: str) -> str:
+    """Give the file that tells of a ticket's owner, which is written when it waits for long."""
+    # On Windows, where a ticket goes with its owner, it tells of it itself.
+    return ticket if sys.platform == "win32" else ticket.removesuffix(LATE) + WHO
 
 
 def waiters(path: str, holder: LockInfo | None = None) -> list[LockStatus]:
     """List those who stand in the queue of a lock, the first one first.
 
-    A holder who waited before keeps the first place until it lets go; it isn't listed.
+    A holder who waited before keeps its place until it lets go; it isn't listed, nor are the
+    dead.  Of one who has only just come nothing is known but that it waits.
     """
     from semlock._records import decode_text  # noqa: PLC0415 - for those who look
     from semlock._status import look_at  # noqa: PLC0415
@@ -57,13 +74,15 @@ def waiters(path: str, holder: LockInfo | None = None) -> list[LockStatus]:
         return []
     found = []
     for number, place in enumerate(places):
+        if _native.ticket_state(os.fsencode(place)) != _native.TICKET_WAITS:
+            continue
+        told = who_file(place)
         try:
-            ticket = look_at(place, os.fsencode(place), decode_text)
+            waiter = look_at(told, os.fsencode(told), decode_text)
         except OSError:
             continue  # it has just left, or is not ours to see
-        who = None if ticket.info is None else (ticket.info.pid, ticket.info.start)
+        who = None if waiter.info is None else (waiter.info.pid, waiter.info.start)
         if number == 0 and holder is not None and who == (holder.pid, holder.start):
             continue
-        if ticket.state != "free":
-            found.append(ticket)
+        found.append(waiter)
     return found

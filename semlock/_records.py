@@ -14,11 +14,18 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
+    from typing_extensions import Self
+
     from semlock._identity import Process
 
 _TOKEN_ROOM = b"0" * 32
 _STAMP_ROOM = b"0" * 10
 _WITNESS_ROOM = b"none"
+
+# What ``encode_text`` writes, in this order.  A file is removed only if it is exactly so.
+TEXT_KEYS = (
+    "pid", "timestamp", "tag", "host", "start", "boot", "pidns", "timens", "token", "witness",
+)  # fmt: skip
 
 PID_LIMIT = 2**32 - 1  # what every reader of the format can hold
 _INTEGER_DIGITS = 20
@@ -31,7 +38,12 @@ _DIRECTIONS = dict.fromkeys(
 )
 
 
-class LockInfo:
+class _Marked:
+    # Whether semlock's own records of this system have a token, which tells those of others.
+    __slots__ = ("_names_instances",)
+
+
+class LockInfo(_Marked):
     """What a record says of its holder.  What it doesn't say is ``None``.
 
     ``pid``, ``timestamp`` (seconds since 1970 when it was won or refreshed) and ``tag`` are
@@ -71,6 +83,7 @@ class LockInfo:
         witness: str | None = None,
         payload: dict[str, Any] | None = None,
     ) -> None:
+        self._names_instances = False
         self.pid = pid
         self.timestamp = timestamp
         self.tag = tag
@@ -86,6 +99,20 @@ class LockInfo:
     def as_dict(self) -> dict[str, Any]:
         """Give the fields by name, those that are ``None`` too."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+    def replace(self, **fields: Any) -> Self:
+        """Give the same with other values of some fields."""
+        return type(self)(**(self.as_dict() | fields))
+
+    def _of_named_instances(self) -> Self:
+        """Mark it as read by a system whose records have a token if semlock wrote them."""
+        self._names_instances = True
+        return self
+
+    @property
+    def _is_foreign(self) -> bool:
+        """Whether it is known that semlock did not write the record."""
+        return self._names_instances and self.token is None and self.witness is None
 
     @property
     def holder(self) -> str:
@@ -142,8 +169,6 @@ def encode_text(
         lines.append(b"boot=%s\n" % process.boot.encode("ascii", "replace"))
     if process.pidns:
         lines.append(b"pidns=%d\n" % process.pidns)
-    if process.timens:
-        lines.append(b"timens=%d\n" % process.timens)
     lines.append(b"token=")
     token_at = sum(map(len, lines))
     lines += [_TOKEN_ROOM, b"\nwitness="]
@@ -175,34 +200,72 @@ def parse_integer(text: str | None, limit: int) -> int | None:
     return value if value <= limit else None
 
 
+def text_of(content: bytes) -> str:
+    """Give the bytes of a record as the text that they are, or say that they are none."""
+    if not isinstance(content, (bytes, bytearray)):
+        raise TypeError(f"a record is bytes, as they are in the file, not {content!r:.60}")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise LockRecordError(f"the record is not UTF-8: {error}") from None
+
+
+_BLANKS = " \t"
+
+# Keys that only semlock writes, whose texts are read as they stand.
+_OWN_KEYS = frozenset(("start", "boot", "pidns", "timens", "token", "witness"))
+_TEXTS = ("tag", "host", "boot", "token", "witness")
+
+
 def decode_text(content: bytes) -> LockInfo:
     """Read a text record; ``LockRecordError`` if it lacks what every record must have.
 
     Unknown keys, empty lines and lines without ``=`` are passed over; of a key that comes
-    twice the last counts.  Keys and values are taken as they stand, untrimmed.
+    twice the last counts.  Blanks and tabs around keys and values don't count, except around
+    the texts that semlock wrote.  A record of others may lack its timestamp if its lines are
+    complete: ``echo "pid=$$" > x.lock`` makes a lock too.
     """
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise LockRecordError(f"the record is not UTF-8: {error}") from None
+    text = text_of(content)
     fields: dict[str, str] = {}
     for line in text.split("\n"):
         key, equals, value = line.removesuffix("\r").partition("=")
         if equals:
-            fields[key] = value
+            fields[key.strip(_BLANKS)] = value
+    ours = not _OWN_KEYS.isdisjoint(fields)
+    for key, value in fields.items():
+        if not ours or key not in _TEXTS:
+            fields[key] = value.strip(_BLANKS)
+    if "timestamp" not in fields and not ours and text.endswith("\n"):
+        return info_of(fields, _usable_pid(fields), None)
     return decode_fields(fields)
+
+
+def restamp_text(content: bytes, info: LockInfo, now: float) -> bytes | None:  # noqa: ARG001
+    """Put another time into a text record.  Of a key that comes twice the last counts."""
+    before, key, rest = content.rpartition(b"timestamp=")
+    digits = len(rest) - len(rest.lstrip(b"0123456789"))
+    return before + key + b"%d" % int(now) + rest[digits:] if key and digits else None
 
 
 def decode_fields(fields: dict[str, str]) -> LockInfo:
     """Make of a text record's fields what it says; ``pid`` and ``timestamp`` must be there."""
-    pid = parse_integer(fields.get("pid"), PID_LIMIT)
-    if pid is None or pid < 1:
-        raise LockRecordError(f"the record has no usable pid: {fields.get('pid')!r:.60}")
+    pid = _usable_pid(fields)
     timestamp = parse_integer(fields.get("timestamp"), 2**64 - 1)
     if timestamp is None:
         raise LockRecordError(
             f"the record has no usable timestamp: {fields.get('timestamp')!r:.60}"
         )
+    return info_of(fields, pid, timestamp)
+
+
+def _usable_pid(fields: dict[str, str]) -> int:
+    pid = parse_integer(fields.get("pid"), PID_LIMIT)
+    if pid is None or pid < 1:
+        raise LockRecordError(f"the record has no usable pid: {fields.get('pid')!r:.60}")
+    return pid
+
+
+def info_of(fields: dict[str, str], pid: int | None, timestamp: int | None) -> LockInfo:
     return LockInfo(
         pid=pid,
         timestamp=timestamp,
@@ -214,4 +277,4 @@ def decode_fields(fields: dict[str, str]) -> LockInfo:
         timens=parse_integer(fields.get("timens"), 2**64 - 1),
         token=fields.get("token"),
         witness=fields.get("witness"),
-    )
+    )._of_named_instances()

@@ -14,14 +14,15 @@ import os
 import sys
 from time import monotonic
 
-from semlock import _explain, _native, _process
-from semlock._cleaning import nobody_waits
-from semlock._engine import _OWN, _checked_timeout
+from semlock import _explain, _mine, _native
+from semlock._engine import _OWN
 from semlock._errors import LockTimeoutError
+from semlock._folders import open_to_others
 from semlock._lock import Lock
-from semlock._native import HELD, LOOK, POOL, try_anyway
+from semlock._native import HELD, LOOK, OK, POOL, try_anyway
 from semlock._notice import notice_of
-from semlock._slots import decorate
+from semlock._seconds import checked_timeout
+from semlock._steps import Pause, insisting, run
 from semlock._waiting import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -34,20 +35,18 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from semlock._engine import BaseLock, Durability
+    from semlock._notice import Notice
     from semlock._policy import Policy
     from semlock._status import LockStatus, StrPath
+    from semlock._steps import Steps
     from semlock._waiting import Schedule
 
 _frame = sys._getframe
 _TRIES = 100
+_LOOKS_IN_A_STEP = 500
 
 READERS = ".readers"  # behind the writer's path: where the readers are
 _NO_SUCH_PATH = -3  # what Windows says of a missing directory
-
-
-# Who reads which path, through whatever object.
-_reading: dict[tuple[Any, str], Lock] = {}
-_process.on_fork(_reading.clear)
 
 
 def names_of_readers(directory: str) -> list[str]:
@@ -59,32 +58,59 @@ def names_of_readers(directory: str) -> list[str]:
     return [name for name in sorted(names) if not name.startswith(".")]
 
 
-def wait_for_readers(writer: Lock, timeout: float | None, frame: FrameType) -> None:
+def readers_leaving(
+    writer: Any, timeout: float | None, frame: FrameType, form: type[ReaderWait]
+) -> Steps[None]:
     """Wait, as the one who holds the path, until the readers that are there have gone.
 
     Nobody comes anew meanwhile.  ``LockTimeoutError`` when the time is over.
     """
     directory = f"{writer.path}{READERS}"
     began = monotonic()
-    for name in names_of_readers(directory):
+    for count, name in enumerate(names_of_readers(directory), 1):
+        path = os.path.join(directory, name)
+        if count % _LOOKS_IN_A_STEP == 0 and form.yields:
+            yield Pause(0)  # there may be thousands, who have gone meanwhile
+        if not os.path.lexists(path):
+            continue
         left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
-        _wait_for_reader(writer, os.path.join(directory, name), left, frame)
+        reader = reader_at(writer, path)
+        if left != 0:
+            form.refuse(reader, frame)
+        waiter = form.waiter(reader, left, directory, notice_of(writer, reader.status))
+        try:
+            while os.path.lexists(path) and not reader_left(
+                reader, waiter, frame, in_time=(yield waiter)
+            ):
+                pass
+        finally:
+            waiter.end()
     with contextlib.suppress(OSError):
         os.rmdir(directory)
 
 
-def _wait_for_reader(writer: Lock, path: str, timeout: float | None, frame: FrameType) -> None:
-    reader = reader_at(writer, path)
-    wait = _native.Wait((reader._native,))
-    waiter = Waiter(timeout, wait=wait, about=os.path.dirname(path))
-    waiter.tell(notice_of(writer, reader.status))
-    try:
-        while os.path.lexists(path) and not reader_left(
-            reader, waiter, frame, in_time=waiter.pause()
-        ):
-            pass
-    finally:
-        waiter.end()
+def wait_for_readers(writer: BaseLock, timeout: float | None, frame: FrameType) -> None:
+    """Wait so in this thread."""
+    run(readers_leaving(writer, timeout, frame, ReaderWait))
+
+
+class ReaderWait:
+    """How a thread waits for a reader."""
+
+    yields = False  # whether others go on only while it sleeps
+
+    @staticmethod
+    def refuse(reader: Lock, frame: FrameType) -> None:
+        """Refuse a wait that is for oneself."""
+        _mine.refuse_thread(reader, frame)
+
+    @staticmethod
+    def waiter(
+        reader: Lock, timeout: float | None, about: str, notice: Notice | None
+    ) -> Waiter:
+        """Begin to wait."""
+        wait = _native.Wait((reader._native,))
+        return Waiter(timeout, wait=wait, notice=notice, about=about)
 
 
 def reader_at(writer: BaseLock, path: str) -> Lock:
@@ -127,6 +153,11 @@ class SharedLock:
 
     __slots__ = ("_directory", "_readers", "_writer", "path", "tag", "timeout")
 
+    _who: Literal["thread", "task"] = "thread"
+    _patient = True  # whether one who asks once may sleep to see what others do
+    _reader_wait = ReaderWait
+    _one_writer: Any = Lock
+
     def __init__(
         self,
         path: StrPath,
@@ -140,21 +171,17 @@ class SharedLock:
         fair: bool = False,
         on_wait: Callable[[LockStatus, float], object] | None = None,
     ) -> None:
-        self._begin(
-            Lock(
-                path,
-                tag=tag,
-                timeout=timeout,
-                policy=policy,
-                retry=retry,
-                durability=durability,
-                mode=mode,
-                fair=fair,
-                on_wait=on_wait,
-            )
+        writer = self._one_writer(
+            path,
+            tag=tag,
+            timeout=timeout,
+            policy=policy,
+            retry=retry,
+            durability=durability,
+            mode=mode,
+            fair=fair,
+            on_wait=on_wait,
         )
-
-    def _begin(self, writer: Any) -> None:
         self._writer = writer
         self.path: str = writer.path
         self.tag: str | None = writer.tag
@@ -191,16 +218,26 @@ class SharedLock:
         return True
 
     def _take(self, timeout: float | None, frame: FrameType) -> None:
-        writer = self._writer
-        self._refuse_to_wait_for_oneself(frame)
-        before = writer._native.serial
+        before = self._writer._native.serial
         try:
-            began = monotonic()
-            writer._take(timeout, frame)
-            left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
-            wait_for_readers(writer, left, frame)
+            run(self._writing(timeout, frame))
         except BaseException:
-            writer._undo(before)
+            self._writer._undo(before)
+            raise
+
+    def _writing(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        """Take the lock for oneself."""
+        self._refuse_to_wait_for_oneself(frame)
+        began = monotonic()
+        me = self._me()
+        try:
+            yield from self._writer._acquiring(timeout, frame)
+            left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
+            yield from readers_leaving(self._writer, left, frame, self._reader_wait)
+        except BaseException:
+            # It was not ours before, so if it is now, then it was won in this call.
+            if self._writes(me):
+                self._writer._end(self._writer._native.endings)
             raise
 
     # ------------------------------------------------------------------ readers
@@ -226,20 +263,62 @@ class SharedLock:
         return True
 
     def _share(self, timeout: float | None, frame: FrameType) -> None:
+        me = self._me()
+        before = self._readers.get(me)
+        try:
+            run(self._sharing(timeout, frame, patient=self._patient))
+        except BaseException:
+            self._stop_reading(me, before)
+            raise
+
+    def _stop_reading(self, me: object, before: Lock | None) -> None:
+        """Take back the reader of a call that failed, if there is one."""
+        reader = self._readers.get(me)
+        if reader is None or reader is before:
+            return
+        if reader._native.held or os.path.lexists(self._directory):
+            self._withdraw(reader)
+        self._readers.pop(me, None)
+        _mine.end_reading(me, self.path)
+
+    def _sharing(
+        self,
+        timeout: float | None,
+        frame: FrameType,
+        *,
+        in_line: bool = False,
+        asked: int = 0,
+        patient: bool = True,
+    ) -> Steps[None]:
+        """Take the lock as a reader; who stands in line behind others doesn't try before."""
         self._refuse_to_wait_for_oneself(frame)
         me = self._me()
-        # Known before it is won, so that nothing is lost by an interrupt in between.
-        reader = self._readers[me] = _reading[me, self.path] = self._new_reader()
+        before = self._readers.get(me)
+        # Known before it is won, so that nothing is lost by an interrupt in between.  Nobody
+        # else tries by this reader, so it goes whatever happens in which sleep.
+        reader = self._readers[me] = self._new_reader()
+        _mine.begin_reading(me, self.path, reader)
         try:
-            head = self._writer._native
-            if _native.must_make_way(head) or not self._enter(reader, frame):
-                self._wait_for_writer(reader, timeout, frame)
-                _native.burst_began(head)
+            way = HELD
+            if not in_line:
+                way = self._way(timeout)
+                if timeout == 0 and way == _native.TURN and patient:
+                    way = yield from insisting(lambda: self._way(0))
+            if way != OK or not self._enter(reader, frame):
+                yield from self._waiting_for_writer(reader, timeout, frame, asked)
         except BaseException:
-            self._withdraw(reader)
-            self._readers.pop(me, None)
-            _reading.pop((me, self.path), None)
+            self._stop_reading(me, before)
             raise
+
+    def _way(self, timeout: float | None) -> int:
+        """Tell whether others come first: OK, TURN if it is free for them, or HELD.
+
+        With no time, only a fair lock asks.
+        """
+        head = self._writer._native
+        if timeout == 0 and head.turns != _native.FAIR:
+            return OK
+        return _native.must_make_way(head)
 
     def _new_reader(self) -> Lock:
         name = os.urandom(8).hex()
@@ -249,6 +328,8 @@ class SharedLock:
             durability=self._writer._durability,
             mode=self._writer._mode,
         )
+        if self._writer._owner is not None:
+            reader._leave_to(self._writer._owner[0], guarded=True)
         # The directory shall go with the last reader, so no file is kept in it.
         reader._native.fleeting = 1
         reader._native.turns = _native.NO_TURNS
@@ -279,31 +360,52 @@ class SharedLock:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._directory, parent)
             if parent & 0o022:
-                os.chmod(self._directory, parent)  # whatever our umask is
+                open_to_others(self._directory, parent)  # whatever our umask is
 
     def _withdraw(self, reader: Lock) -> None:
-        if reader._native.held:
+        if reader.held:
             reader._end(reader._native.endings)
         with contextlib.suppress(OSError):
             os.rmdir(self._directory)
 
-    def _wait_for_writer(self, reader: Lock, timeout: float | None, frame: FrameType) -> None:
+    def _waiting_for_writer(
+        self, reader: Lock, timeout: float | None, frame: FrameType, asked: int
+    ) -> Steps[None]:
         writer = self._writer
         if timeout == 0:
             fair = writer._native.turns == _native.FAIR
-            if (not fair or nobody_waits(self.path, writer._native.name_hash)) and (
+            if (not fair or not _native.must_make_way(writer._native)) and (
                 writer._judge(frame, may_wait=False) and self._enter(reader, frame)
             ):
                 return
             raise _explain.timeout_error(writer, 0.0)
-        wait = _native.Wait((writer._native,), writer._native, reader._record)
-        notice = notice_of(writer)
-        waiter = Waiter(timeout, writer._retry, wait=wait, notice=notice, about=self.path)
+        self._refuse_to_read(frame)
+        waiter = self._waiter(reader, timeout, asked)
+        won = None
         try:
-            while not self._answer(reader, waiter, frame, in_time=waiter.pause()):
+            while not self._answer(reader, waiter, frame, in_time=(yield waiter)):
                 pass
+            won = reader._native
+            waiter.served()
         finally:
-            waiter.end()
+            waiter.end(won)
+
+    def _refuse_to_read(self, frame: FrameType) -> None:
+        """Refuse to wait for a writer that waits for this very thread."""
+        _mine.refuse_thread(self._writer, frame)
+        _mine.refuse_reading_thread(self.path, frame)
+
+    def _waiter(self, reader: Lock, timeout: float | None, asked: int) -> Waiter:
+        del asked  # a thread asks when it begins to wait
+        writer = self._writer
+        return Waiter(
+            timeout,
+            writer._retry,
+            wait=_native.Wait((writer._native,), writer._native, reader._record),
+            queue=writer._native,
+            notice=notice_of(writer),
+            about=self.path,
+        )
 
     def _answer(self, reader: Lock, waiter: Waiter, frame: FrameType, *, in_time: bool) -> bool:
         """Do what the last pause calls for; ``True`` if the reader is in."""
@@ -319,7 +421,7 @@ class SharedLock:
 
     def _limit(self, timeout: float | None) -> float | None:
         limit = self.timeout if timeout is _OWN else timeout
-        return limit if limit is None else _checked_timeout(limit)
+        return limit if limit is None else checked_timeout(limit)
 
     def _names(self) -> list[str]:
         return names_of_readers(self._directory)
@@ -327,30 +429,28 @@ class SharedLock:
     def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
         own = self._own()
         if own is not None:
-            raise _explain.deadlock_error(own, frame)
+            raise _explain.deadlock_error(own, frame, self._who)
 
-    def _own(self) -> Lock | None:
+    def _own(self) -> Any:
         """Find what this thread holds of this path, by whichever object.
 
         A writer who waits for that reader would keep this one out.
         """
-        reading = _reading.get((self._me(), self.path))
-        return reading if reading is not None and reading._native.held else self._mine()
+        return _mine.reader_of(self._me(), self.path) or self._mine()
 
     def _me(self) -> Any:
         """Name whoever acquires or lets go."""
         return _native.this_thread()
 
     def _writes(self, me: object) -> bool:
-        native = self._writer._native
-        return bool(native.held) and native.owner == me
+        return bool(self._writer._native.owner == me) and self._writer.held
 
     def _mine(self, me: object = None) -> Any:
         """Find what this thread holds: its reader, or the writer."""
         if me is None:
             me = self._me()
         reader = self._readers.get(me)
-        if reader is not None and reader._native.held:
+        if reader is not None and reader.held:
             return reader
         return self._writer if self._writes(me) else None
 
@@ -395,10 +495,10 @@ class SharedLock:
             self._left(me, mine)
 
     def _left(self, me: object, mine: Any) -> None:
-        if mine is self._writer or mine._native.held:
+        if mine is self._writer or mine.held:
             return
         self._readers.pop(me, None)
-        _reading.pop((me, self.path), None)
+        _mine.end_reading(me, self.path)
         _native.burst_released(self._writer._native)
         with contextlib.suppress(OSError):
             os.rmdir(self._directory)
@@ -431,7 +531,10 @@ class SharedLock:
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorate a function, which then runs as the writer."""
-        return decorate(self, function)
+        from semlock import _decorating  # noqa: PLC0415 - only for those who decorate
+
+        decorated: Callable[..., Any] = _decorating.decorate(self, function)
+        return decorated
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path!r}, {self.held or 'not held'}>"

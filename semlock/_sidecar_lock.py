@@ -8,12 +8,13 @@ import threading
 from time import monotonic, time
 
 from semlock import _explain, _native, _process
-from semlock._engine import _OWN, BaseLock, _checked_timeout
+from semlock._engine import _OWN, BaseLock
 from semlock._errors import LockLostError, LockTimeoutError
 from semlock._identity import ALIVE
 from semlock._native import NESTED, OK, POOL, release_lock, this_thread, try_lock
+from semlock._notice import notice_of
+from semlock._seconds import FOREVER, checked_timeout
 from semlock._sidecar_record import compose, decode, default_payload, restamp
-from semlock._sidecar_steps import ALONE, Alone, Call, Pause, run, run_async
 from semlock._sidecar_target import SUFFIX, is_being_reclaimed, make_directory_of, normalize
 from semlock._sidecar_terms import (
     DEFAULT_RETRY,
@@ -22,26 +23,30 @@ from semlock._sidecar_terms import (
     STALE,
     FileLockStaleError,
     ReclaimQuestion,
+    RetryOptions,
     Stale,
     StaleSnapshot,
     stale_error,
     timeout_error,
 )
 from semlock._status import GUARD_PATIENCE, GUARD_PAUSE, absolute, remove_exactly
-from semlock._waiting import Waiter
+from semlock._steps import Call, Pause, Wins, run, run_async
+from semlock._sticky import may_make_locks_beside
+from semlock._waiting import PauseWhileHeld, Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import FrameType
     from typing import Any, TypeAlias
 
     from semlock._engine import Durability
+    from semlock._identity import Process
     from semlock._policy import Policy
     from semlock._records import LockInfo
-    from semlock._sidecar_steps import Steps
     from semlock._sidecar_terms import StaleRecovery
     from semlock._status import LockStatus, StrPath
+    from semlock._steps import Steps
     from semlock._waiting import Schedule
 
     Payload: TypeAlias = Callable[[], Any]
@@ -57,6 +62,27 @@ _DEAF = 0.005
 _REMOVAL_PATIENCE = 0.002
 
 
+class Alone:
+    """What a lock asks of the manager that it belongs to; this one stands for none."""
+
+    __slots__ = ()
+
+    def join(self) -> bool:
+        """Become one more holder of a lock that the manager has; ``True`` if that is done."""
+        return False
+
+    def blocks(self) -> bool:
+        """Tell whether the manager holds the target by another lock file."""
+        return False
+
+    def holds(self) -> bool:
+        """Tell whether the manager holds the target."""
+        return False
+
+
+ALONE = Alone()
+
+
 class SidecarLock(BaseLock):
     """A lock in a JSON file beside its target: ``state.json`` is locked by ``state.json.lock``.
 
@@ -65,7 +91,8 @@ class SidecarLock(BaseLock):
     :lock_path:                 another place for the lock file
     :stale:                     seconds after which a lock is stale; ``None``: never
     :timeout:                   seconds that ``acquire`` waits: ``None`` for ever, 0 one try
-    :retry:                     the pauses of a wait (``RetryOptions`` or another schedule)
+    :retry:                     the pauses of a wait (``RetryOptions``, a dict of its
+                                  options, or another schedule)
     :stale_recovery:            ``"fail-closed"`` or ``"remove-if-unchanged"``
     :should_reclaim:            asked with a ``ReclaimQuestion`` instead of the age rule
     :should_remove_stale_lock:  asked with a ``StaleSnapshot`` before one is removed
@@ -78,9 +105,10 @@ class SidecarLock(BaseLock):
 
     __slots__ = (
         "_given_policy", "_mutex", "_next", "_payload", "_should_reclaim", "_should_remove",
-        "_stale", "_stale_recovery", "_won_at", "normalized_target_path",
+        "_stale", "_stale_recovery", "normalized_target_path",
     )  # fmt: skip
     _each_time = True
+    _strict = True
 
     def __init__(
         self,
@@ -90,7 +118,7 @@ class SidecarLock(BaseLock):
         lock_path: StrPath | None = None,
         stale: float | None = STALE,
         timeout: float | None = None,
-        retry: Schedule = DEFAULT_RETRY,
+        retry: Schedule | Mapping[str, Any] = DEFAULT_RETRY,
         stale_recovery: StaleRecovery = FAIL_CLOSED,
         should_reclaim: ShouldReclaim | None = None,
         should_remove_stale_lock: ShouldRemove | None = None,
@@ -100,6 +128,7 @@ class SidecarLock(BaseLock):
         reentrant: bool = False,
         heartbeat: float | None = None,
         on_lost: Callable[[SidecarLock, LockLostError], object] | None = None,
+        on_wait: Callable[[LockStatus, float], object] | None = None,
     ) -> None:
         for name, function in (
             ("payload", payload),
@@ -123,17 +152,17 @@ class SidecarLock(BaseLock):
         self._given_policy = policy
         self._mutex = threading.RLock()
         self._next: _native.Record | None = None
-        self._won_at = 0
         super().__init__(
             self.normalized_target_path + SUFFIX if lock_path is None else absolute(lock_path),
             timeout=timeout,
             policy=policy or age_rule,
-            retry=retry,
+            retry=RetryOptions.of(retry),
             durability=durability,
             mode=mode,
             reentrant=reentrant,
             heartbeat=heartbeat,
             on_lost=on_lost,
+            on_wait=on_wait,
         )
 
     @property
@@ -147,12 +176,18 @@ class SidecarLock(BaseLock):
         info = self.info
         return None if info is None else info.token
 
+    def _leave_to(self, owner: Process, *, guarded: bool) -> None:
+        """Have the payload name another process, as long as this one keeps the lock."""
+        if not guarded:
+            raise ValueError("a sidecar lock needs a holder that runs: use semlock run")
+        payload = self._payload
+        self._payload = lambda: {**payload(), "pid": owner.pid}
+
     def _decode(self, content: bytes) -> LockInfo:
         return decode(content)
 
-    def _text(self, record: _native.Record, stamp: int) -> bytes:
-        # As it was written, until the first refresh puts a later time into it.
-        return record.text if stamp == self._won_at else restamp(record.text, stamp)
+    def _text(self, record: _native.Record, stamp: int) -> bytes:  # noqa: ARG002 - in whole seconds
+        return record.text
 
     def _forget_after_fork(self) -> None:
         # Another thread may have held it when the process forked.
@@ -175,7 +210,7 @@ class SidecarLock(BaseLock):
     def _take(self, timeout: float | None, frame: FrameType) -> None:
         before = self._native.serial
         try:
-            run(self._acquiring(timeout, frame, may_deadlock=True))
+            run(self._acquiring(timeout, frame))
         except BaseException:
             self._undo(before)
             raise
@@ -185,15 +220,11 @@ class SidecarLock(BaseLock):
 
         The callbacks may be coroutine functions.  When the task is cancelled nothing is held.
         """
-        before = self._native.serial
         limit = self.timeout if timeout is _OWN else timeout
         if limit is not None:
-            limit = _checked_timeout(limit)
-        try:
-            await run_async(self._acquiring(limit, _frame(1)))
-        except BaseException:
-            self._undo(before)
-            raise
+            limit = checked_timeout(limit)
+        steps = self._acquiring(limit, _frame(1), may_deadlock=False)
+        await run_async(steps, Wins((self,)))
 
     def _acquiring(
         self,
@@ -201,14 +232,15 @@ class SidecarLock(BaseLock):
         frame: FrameType,
         manager: Alone = ALONE,
         *,
-        may_deadlock: bool = False,
+        may_deadlock: bool | None = None,
     ) -> Steps[None]:
         """Try until the lock is won, or nothing is left of the time or the retries."""
-        pauses: list[float] = []
-        waiter = Waiter(timeout, self._retry, sleep=pauses.append)
+        if may_deadlock is None:
+            may_deadlock = not self._for_tasks
+        waiter = self._schedule(timeout)
         # A thread that waits for itself is an error only where nothing would ever end the wait.
         retries = getattr(self._retry, "retries", 0)
-        endless = may_deadlock and timeout in (None, float("inf")) and retries is None
+        endless = may_deadlock and (timeout is None or timeout >= FOREVER) and retries is None
         until = 0.0
         free = False
         while not manager.join():
@@ -218,21 +250,28 @@ class SidecarLock(BaseLock):
                 return
             rest = until - monotonic()
             if rest <= 0:
-                if not waiter.pause():
+                pause = waiter.next_pause()
+                if pause is None:
                     raise timeout_error(self, waiter.waited)
-                rest = pauses.pop()
+                rest = pause
                 until = monotonic() + rest
             # A pause that ends early since the lock is free goes on if others are faster, so
             # that the schedule is kept.  If it was free and still not to be had, somebody is
             # at work there: don't listen for a moment.
-            free = yield Pause(min(rest, _DEAF)) if free else Pause(rest, self._native)
+            free = yield (
+                Pause(min(rest, _DEAF)) if free else PauseWhileHeld(rest, self._native)
+            )
+
+    def _schedule(self, timeout: float | None) -> Waiter:
+        """Begin a wait that goes by its pauses alone."""
+        return Waiter(timeout, self._retry, notice=notice_of(self))
 
     def _attempt(
         self, frame: FrameType, manager: Alone, *, endless: bool = False
     ) -> Steps[bool]:
         """Try once, and again at once as often as the path turns out to be free, within bounds."""
         for _ in range(_TRIES):
-            if is_being_reclaimed(self.path):
+            if is_being_reclaimed(self.path) or self._is_anothers():
                 return False
             outcome = self._try_with(compose((yield Call(self._payload))))
             if outcome == OK and not self._is_kept():
@@ -240,16 +279,39 @@ class SidecarLock(BaseLock):
             if outcome in (OK, NESTED):
                 self._settle(outcome, frame)
                 return True
-            if outcome == _native.MINE and not endless:
-                return False
             if outcome == _native.MINE:
-                raise _explain.deadlock_error(self, frame)
+                if endless:
+                    self._refuse(self, frame)
+                return False
             if outcome == -errno.EINTR:
                 continue
             if outcome not in (_native.HELD, _native.LOOK):
                 raise _explain.os_error(self.path, outcome)
             if not (yield from self._may_be_free(frame, manager, endless=endless)):
                 return False
+        return False
+
+    def _try(self) -> int:
+        """Try once, for those who try many locks."""
+        if is_being_reclaimed(self.path) or self._is_anothers():
+            return _native.HELD
+        text = Call(self._payload).pause()
+        outcome = self._try_with(compose(text))
+        return _native.HELD if outcome == OK and not self._is_kept() else outcome
+
+    def _try_again(self) -> int:
+        return self._try()
+
+    def _judge(self, frame: FrameType, *, may_wait: bool, waiter: Waiter | None = None) -> bool:
+        if self._given_policy is not None:
+            return super()._judge(frame, may_wait=may_wait, waiter=waiter)
+        if run(self._may_be_free(frame, ALONE, endless=may_wait)):
+            return True
+        look = self.status().instance
+        if look is not None:
+            self._look_again_later(look.key)
+            if waiter is not None:
+                waiter.judged(look, self._native.look_at)
         return False
 
     def _try_with(self, text: bytes) -> int:
@@ -269,7 +331,6 @@ class SidecarLock(BaseLock):
             self._native.record = record.cdata
             outcome: int = try_lock(self._native, POOL)
             if outcome == OK:
-                self._won_at = self._native.stamp
                 self._record = self._next
         return outcome
 
@@ -292,15 +353,16 @@ class SidecarLock(BaseLock):
     def _may_be_free(self, frame: FrameType, manager: Alone, *, endless: bool) -> Steps[bool]:
         """Judge what is at the path: ``True`` if it is gone, and an error if it is stale."""
         found = self.status()
-        look = found._look
+        look = found.instance
         if look is None:
             return True
         if self._given_policy is not None:
-            return self._judge(frame, may_wait=endless)
+            return super()._judge(frame, may_wait=endless)
         if found.unfinished:
             # Nobody believes to hold it, so it is no lock yet, and no stale one either.
             return found.reason is not None and self._removed(found)
-        stale = found.reason is not None
+        # One that this user may not remove is stale all the same: its error says who may.
+        stale = found.reason is not None or found._barred is not None
         if self._should_reclaim is not None:
             question = ReclaimQuestion(
                 lock_path=self.path,
@@ -318,23 +380,27 @@ class SidecarLock(BaseLock):
             if not (yield from self._is_removable(found)):
                 raise stale_error(self, found)
             return not is_being_reclaimed(self.path) and self._removed(found)
-        own = _process.held_here(look.view.dev, look.view.ino) if endless else None
+        own = _process.held_here(*look.identity) if endless else None
         if own is not None and own._native.owner == this_thread():
-            raise _explain.deadlock_error(own, frame)
+            self._refuse(own, frame)
         return False
+
+    @staticmethod
+    def _refuse(own: BaseLock, frame: FrameType) -> None:
+        from semlock import _mine  # noqa: PLC0415 - only for those who meet themselves
+
+        _mine.refuse(own, frame)
 
     def _is_still(self, found: LockStatus) -> bool:
         """Tell whether the instance that was looked at is there, and was left alone since."""
-        seen, now = found._look, self.status()._look
+        seen, now = found.instance, self.status().instance
         if seen is None or now is None:
             return False
-        return (seen.view.dev, seen.view.ino, seen.view.ctime_ns, seen.content) == (
-            now.view.dev, now.view.ino, now.view.ctime_ns, now.content,
-        )  # fmt: skip
+        return (seen.key, seen.content) == (now.key, now.content)
 
     def _is_removable(self, found: LockStatus) -> Steps[bool]:
         """Ask whether a stale lock may be removed.  One whose holder lives never is."""
-        look = found._look
+        look = found.instance
         if (
             self._stale_recovery != REMOVE_IF_UNCHANGED
             or self._should_remove is None
@@ -357,6 +423,10 @@ class SidecarLock(BaseLock):
             remove_exactly(found, self._encoded, robs=False, patience=_REMOVAL_PATIENCE)
         except LockTimeoutError:
             return False  # somebody sits on the guard, which counts as alive
+        except PermissionError:
+            if not may_make_locks_beside(self.path):
+                raise
+            return False
         return True
 
     # ------------------------------------------------------------------ while it is held
@@ -366,12 +436,19 @@ class SidecarLock(BaseLock):
         native = self._native
         while True:
             serial = native.serial
+            record = self._record
+            before = None if record is None else record.text
             done = False
             try:
+                if record is not None and before is not None:
+                    record.text = restamp(before, time())
                 done = super()._refresh(patience)
             except OSError:
                 if native.serial == serial:
                     raise
+            finally:
+                if not done and record is not None and before is not None:
+                    record.text = before  # which is what stands in the file
             # If another thread let go and acquired anew meanwhile, what was written is the
             # record of before; once more, and it is the right one.
             if native.serial == serial:

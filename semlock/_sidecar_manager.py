@@ -6,14 +6,14 @@ import sys
 
 from semlock._errors import SemlockError
 from semlock._sidecar_held import FileLockHandle, Held, HeldEntry, state_of
-from semlock._sidecar_lock import SidecarLock
+from semlock._sidecar_lock import Alone, SidecarLock
 from semlock._sidecar_record import default_payload
-from semlock._sidecar_steps import Alone, as_awaited, run, run_async
 from semlock._sidecar_terms import DEFAULT_RETRY, FAIL_CLOSED, STALE
+from semlock._steps import Wins, as_awaited, run, run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from types import FrameType
     from typing import Any, TypedDict, TypeVar, overload
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from semlock._engine import Durability
     from semlock._sidecar_held import State
     from semlock._sidecar_lock import Payload, ShouldReclaim, ShouldRemove
-    from semlock._sidecar_steps import Steps
     from semlock._sidecar_terms import StaleRecovery
     from semlock._status import StrPath
+    from semlock._steps import Steps
     from semlock._waiting import Schedule
 
     T = TypeVar("T")
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         lock_path: StrPath | None
         stale: float | None
         timeout: float | None
-        retry: Schedule
+        retry: Schedule | Mapping[str, Any]
         stale_recovery: StaleRecovery
         allow_reentrant: bool
         should_reclaim: ShouldReclaim | None
@@ -64,7 +64,7 @@ class Acquisition(Alone):
         lock_path: StrPath | None = None,
         stale: float | None = STALE,
         timeout: float | None = None,
-        retry: Schedule = DEFAULT_RETRY,
+        retry: Schedule | Mapping[str, Any] = DEFAULT_RETRY,
         stale_recovery: StaleRecovery = FAIL_CLOSED,
         allow_reentrant: bool = False,
         should_reclaim: ShouldReclaim | None = None,
@@ -139,7 +139,7 @@ class Acquisition(Alone):
     async def run_async(self) -> FileLockHandle:
         """Acquire in the event loop."""
         try:
-            await run_async(self._steps(may_deadlock=False))
+            await run_async(self._steps(may_deadlock=False), Wins((self._lock,)))
         except BaseException:
             self._undo()
             raise
@@ -173,9 +173,7 @@ class FileLockManager:
         self, target: StrPath, function: Callable[[], T], **options: Unpack[FileLockOptions]
     ) -> T:
         """Call a function under the lock of a target, and give its result."""
-        refuse_coroutines(function)
-        with Acquisition(self._state, target, _frame(1), **options).run():
-            return function()
+        return with_sync(Acquisition(self._state, target, _frame(1), **options), function)
 
     if TYPE_CHECKING:
 
@@ -238,18 +236,24 @@ class FileLockManager:
         return f"FileLockManager({self.key!r})"
 
 
+def with_sync(acquisition: Acquisition, function: Callable[[], T]) -> T:
+    """Acquire, call the function and let go; it must have run when the call is over."""
+    from semlock import _decorating  # noqa: PLC0415 - not for those who only acquire
+
+    _decorating.refuse_what_runs_later(function, _OTHER_FORM)
+    with acquisition.run():
+        result: T = _decorating.finished(function(), function, _OTHER_FORM)
+        return result
+
+
 async def with_async(acquisition: Acquisition, function: Callable[[], Any]) -> Any:
-    """Acquire, call the function and let go, all in the event loop."""
+    """Acquire, call the function, await what it gives, and let go, all in the event loop."""
+    from semlock import _decorating  # noqa: PLC0415
+
     async with await acquisition.run_async():
-        return await as_awaited(function())
+        result = await as_awaited(function())
+        return _decorating.finished(result, function, _INSIDE)
 
 
-def refuse_coroutines(function: Callable[[], object]) -> None:
-    """Refuse a coroutine function where nobody would await it."""
-    from inspect import iscoroutinefunction  # noqa: PLC0415 - not for those who only acquire
-
-    if iscoroutinefunction(function):
-        raise TypeError(
-            f"{function!r} returns before its body has run, so the lock would guard nothing: "
-            "use the form of the call that ends in _async"
-        )
+_INSIDE = "acquire the lock inside of it, or use it up within the call"
+_OTHER_FORM = f"use the form of the call that ends in _async, or {_INSIDE}"

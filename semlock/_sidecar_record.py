@@ -56,14 +56,15 @@ def compose(payload: object) -> bytes:
 def decode(content: bytes) -> LockInfo:
     """Read the record of semlock or fs-safe; ``LockRecordError`` if it is no JSON object."""
     payload = decode_object(content)
-    pid, host = payload.get("pid"), payload.get("host")
+    pid, host, tag = (payload.get(name) for name in ("pid", "host", "tag"))
     return LockInfo(
         pid=pid if type(pid) is int and 1 <= pid <= PID_LIMIT else None,
         timestamp=parse_iso_time(payload.get("createdAt")),
+        tag=tag if isinstance(tag, str) else None,
         host=host if isinstance(host, str) else None,
         token=token_of(content),
         payload=payload,
-    )
+    )._of_named_instances()
 
 
 def token_of(content: bytes) -> str | None:
@@ -74,6 +75,6 @@ def token_of(content: bytes) -> str | None:
     return f"{int(match[1].decode('ascii').translate(_FROM_WHITE_SPACE), 2):032x}"
 
 
-def restamp(text: bytes, seconds: int) -> bytes:
+def restamp(text: bytes, seconds: float) -> bytes:
     """Put another time into ``createdAt``, if the payload has it in the form of JavaScript."""
     return _CREATED.sub(iso_time(seconds).encode("ascii"), text, count=1)

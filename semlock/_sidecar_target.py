@@ -16,8 +16,8 @@ SUFFIX = ".lock"
 
 # fs-safe 0.21 keeps everybody from creating the lock while this exists, so that it can remove
 # a stale one by name.  One that is older was left behind by a process that was killed.
-_RECLAIM_SUFFIX = ".reclaim"
-_RECLAIM_ABANDONED = 30.0
+RECLAIM_SUFFIX = ".reclaim"
+RECLAIM_ABANDONED = 30.0
 
 
 def normalize(target: StrPath) -> str:
@@ -51,7 +51,7 @@ def make_directory_of(target: str) -> None:
 def is_being_reclaimed(lock_path: str) -> bool:
     """Tell whether an fs-safe is about to remove a stale lock there."""
     try:
-        made = os.lstat(lock_path + _RECLAIM_SUFFIX).st_mtime
+        made = os.lstat(lock_path + RECLAIM_SUFFIX).st_mtime
     except OSError:
         return False
-    return abs(time() - made) < _RECLAIM_ABANDONED
+    return abs(time() - made) < RECLAIM_ABANDONED

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import time
 
 from semlock import _explain, policy
 from semlock._errors import LockHeldError, LockTimeoutError
 from semlock._identity import ALIVE
+from semlock._seconds import checked_age
 from semlock.retry import Growing
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -17,12 +19,19 @@ if TYPE_CHECKING:
     from semlock._identity import Verdict
     from semlock._sidecar_lock import SidecarLock
     from semlock._status import LockStatus
+    from semlock._waiting import Schedule
 
     StaleRecovery: TypeAlias = Literal["fail-closed", "remove-if-unchanged"]
 
 STALE = 30.0
 FAIL_CLOSED: StaleRecovery = "fail-closed"
 REMOVE_IF_UNCHANGED: StaleRecovery = "remove-if-unchanged"
+
+_MIN_TIMEOUT = 0.05
+_MAX_TIMEOUT = 1.0
+
+# createdAt, and a clock in JavaScript, count thousandths of a second.
+_TICKS = 1000
 
 # Node's own timers make at least this of a pause of nothing.
 _SHORTEST_PAUSE = 0.001
@@ -60,7 +69,7 @@ def stale_error(lock: SidecarLock, found: LockStatus) -> FileLockStaleError:
         left = f"stale_recovery is {FAIL_CLOSED!r}"
     elif found.verdict == ALIVE:
         left = "its holder lives"
-    elif found._look is not None and found._look.error:
+    elif found.instance is not None and found.instance.error:
         left = "it can't be read whole"
     else:
         left = "should_remove_stale_lock did not allow to remove it"
@@ -81,8 +90,8 @@ class RetryOptions:
 
     ``retries``      tries after the first one; ``None`` for no end, 0 for one try
     ``factor``       how much longer each pause is than the one before
-    ``min_timeout``  the first pause
-    ``max_timeout``  the longest pause
+    ``min_timeout``  the first pause: 0.05, or ``max_timeout`` if that is shorter
+    ``max_timeout``  the longest pause: 1, or ``min_timeout`` if that is longer
     ``randomize``    make each pause up to twice as long, by chance
 
     It is a retry schedule, so every lock takes it as ``retry=``.
@@ -94,24 +103,45 @@ class RetryOptions:
         self,
         retries: int | None = None,
         factor: float = 2.0,
-        min_timeout: float = 0.05,
-        max_timeout: float = 1.0,
+        min_timeout: float | None = None,
+        max_timeout: float | None = None,
         randomize: bool = False,
     ) -> None:
         if retries is not None and (not isinstance(retries, int) or retries < 0):
             raise ValueError(f"retries is None or a number from 0 on, not {retries!r}")
-        if not factor >= 0:
+        if not isinstance(factor, (int, float)) or not factor >= 0:
             raise ValueError(f"factor is a number from 0 on, not {factor!r}")
-        if not 0 <= min_timeout <= max_timeout:
+        shortest = None if min_timeout is None else checked_age(min_timeout, "min_timeout is")
+        longest = None if max_timeout is None else checked_age(max_timeout, "max_timeout is")
+        # A number that the caller gave stands, and the default of the other makes way for it.
+        if shortest is None:
+            shortest = _MIN_TIMEOUT if longest is None else min(_MIN_TIMEOUT, longest)
+        if longest is None:
+            longest = max(_MAX_TIMEOUT, shortest)
+        if shortest > longest:
             raise ValueError(
-                "pauses begin with min_timeout, from 0 on, and end with max_timeout, not "
+                "pauses begin with min_timeout and end with max_timeout, not "
                 f"{min_timeout!r} … {max_timeout!r}"
             )
         self.retries = retries
         self.factor = factor
-        self.min_timeout = min_timeout
-        self.max_timeout = max_timeout
+        self.min_timeout = shortest
+        self.max_timeout = longest
         self.randomize = randomize
+
+    @classmethod
+    def of(cls, retry: Schedule | Mapping[str, Any]) -> Schedule:
+        """Make a schedule of what was given as ``retry``, which may be a dict of the options."""
+        if not isinstance(retry, Mapping):
+            return retry
+        unknown = [repr(name) for name in retry if name not in cls.__slots__]
+        if unknown:
+            raise TypeError(
+                f"retry has no {', '.join(unknown)}: its options are "
+                "RetryOptions(retries, factor, min_timeout, max_timeout, randomize), with times "
+                "in seconds"
+            )
+        return cls(**retry)
 
     def __call__(self) -> Iterator[float]:
         """Give the pauses of one wait."""
@@ -149,9 +179,7 @@ class Stale(policy.Policy):
     __slots__ = ("seconds",)
 
     def __init__(self, seconds: float | None) -> None:
-        if seconds is not None and not seconds >= 0:
-            raise ValueError(f"stale is None or a number of seconds from 0 on, not {seconds!r}")
-        self.seconds = seconds
+        self.seconds = None if seconds is None else checked_age(seconds, "stale is None or")
 
     def __call__(self, status: LockStatus) -> str | None:
         """Say how old it is, if that is too old."""
@@ -160,10 +188,10 @@ class Stale(policy.Policy):
             since = status.written_at
         if self.seconds is None or since is None or status.verdict == ALIVE:
             return None
-        age = time() - since
-        if age <= self.seconds:
+        now = time()
+        if not policy.older(since, self.seconds, now, ticks=_TICKS):
             return None
-        return f"it is {age:.1f} s old, more than {self.seconds:g} s"
+        return f"it is {now - since:.1f} s old, more than {self.seconds:g} s"
 
 
 class _Told:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from semlock import _explain, _native, _process
-from semlock._engine import _OWN, Acquired, _checked_timeout
+from semlock import _explain, _native
+from semlock._engine import _OWN, Acquired
 from semlock._lock import Lock
-from semlock._native import HELD, LOOK, MINE, POOL, try_anyway
+from semlock._native import HELD, LOOK, MINE, OK, POOL, try_anyway
 from semlock._notice import notice_of
+from semlock._seconds import checked_timeout
+from semlock._steps import insisting, run
 from semlock._waiting import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from types import FrameType, TracebackType
-    from typing import Any
+    from typing import Any, Literal
 
     from typing_extensions import Self
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from semlock._policy import Policy
     from semlock._records import LockInfo
     from semlock._status import LockStatus, StrPath
+    from semlock._steps import Steps
     from semlock._waiting import Schedule
 
 _frame = sys._getframe
@@ -49,9 +52,13 @@ class SlotLock:
     One object serves many threads, each of which holds one slot at most.
     """
 
-    __slots__ = ("_fair", "_head", "_last", "_locks", "_retry", "path", "slots", "timeout")
+    __slots__ = (
+        "_fair", "_head", "_last", "_locks", "_natives", "_retry", "path", "slots", "timeout",
+    )  # fmt: skip
 
     _one_slot: Any = Lock  # which knows the thread that holds it
+    _patient = True  # whether one who asks once may sleep to see what others do
+    _who: Literal["thread", "task"] = "thread"
 
     def __init__(
         self,
@@ -77,7 +84,7 @@ class SlotLock:
         )
         self.path = self._head.path
         self.slots = slots
-        self.timeout = timeout
+        self.timeout = self._head.timeout
         self._fair = fair
         self._retry = retry
         self._last = 0
@@ -95,6 +102,7 @@ class SlotLock:
         ]
         for lock in self._locks:
             lock._native.turns = _native.NO_TURNS  # the semaphore has one queue for all
+        self._natives = _native.many([lock._native for lock in self._locks])
 
     # ------------------------------------------------------------------ acquiring
 
@@ -102,7 +110,7 @@ class SlotLock:
         """Take a slot, waiting for it; ``LockTimeoutError`` when the time is over."""
         limit = self.timeout if timeout is _OWN else timeout
         if limit is not None:
-            limit = _checked_timeout(limit)
+            limit = checked_timeout(limit)
         acquired = Acquired(self)  # type: ignore[arg-type]
         self._take(limit, _frame(1))
         return acquired  # type: ignore[return-value]
@@ -118,64 +126,88 @@ class SlotLock:
             return False
         before = self._serials()
         try:
-            if self._fair and _native.must_make_way(self._head._native):
-                return False
-            return self._try_all(frame, None)
+            way = self._way(0)
+            if way == _native.TURN and self._patient:
+                way = run(insisting(lambda: self._way(0)))
+            return way == OK and self._try_all(frame, None)
         except BaseException:
             self._undo(before)
             raise
 
     def _take(self, timeout: float | None, frame: FrameType) -> None:
-        mine = self._mine()
-        if mine is not None:
-            raise _explain.deadlock_error(mine, frame)
         before = self._serials()
         try:
-            head = self._head._native
-            if _native.must_make_way(head) or not self._try_all(frame, None):
-                self._wait(timeout, frame)
-                _native.burst_began(head)
+            run(self._acquiring(timeout, frame))
         except BaseException:
             self._undo(before)
             raise
 
-    def _wait(self, timeout: float | None, frame: FrameType) -> None:
-        locks = self._locks
+    def _way(self, timeout: float | None) -> int:
+        """Tell whether others come first: OK, TURN if a slot is free for them, or HELD.
+
+        With no time, only a fair lock asks.
+        """
+        if timeout == 0 and not self._fair:
+            return OK
+        return _native.must_make_way(self._head._native, self._natives)
+
+    def _acquiring(
+        self,
+        timeout: float | None,
+        frame: FrameType,
+        *,
+        in_line: bool = False,
+        asked: int = 0,
+    ) -> Steps[None]:
+        """Take a slot, or wait for one; who stands in line behind others doesn't try before."""
+        mine = self._mine()
+        if mine is not None:
+            raise _explain.deadlock_error(mine, frame, self._who)
+        if not in_line:
+            way = self._way(timeout)
+            if timeout == 0 and way == _native.TURN:
+                way = yield from insisting(lambda: self._way(0))
+            if way == OK and self._try_all(frame, None):
+                return
         if timeout == 0:
-            raise _explain.timeout_error(locks[self._last], 0.0)
+            raise _explain.timeout_error(self._locks[self._last], 0.0)
         self._refuse_to_wait_for_oneself(frame)
-        head = self._head._native
         self._lay_out()
-        wait = _native.Wait([lock._native for lock in locks], head, locks[0]._record)
-        waiter = Waiter(timeout, self._retry, wait=wait, about=self.path)
-        waiter.tell(notice_of(self._head, locks[self._last].status))
+        waiter = self._waiter(timeout, asked)
+        won = None
         try:
-            while True:
-                if not waiter.pause():
-                    raise _explain.timeout_error(locks[waiter.which], waiter.waited)
-                if self._answer(waiter, frame):
-                    return
+            while not self._answer(waiter, frame, in_time=(yield waiter)):
+                pass
+            won = self._locks[self._last]._native
+            waiter.served()
         finally:
-            waiter.end()
+            waiter.end(won)
+
+    def _waiter(self, timeout: float | None, asked: int) -> Waiter:
+        del asked  # a thread asks when it begins to wait
+        locks, head = self._locks, self._head
+        wait = _native.Wait([lock._native for lock in locks], head._native, locks[0]._record)
+        notice = notice_of(head, locks[self._last].status)
+        return Waiter(
+            timeout, self._retry, wait=wait, queue=head._native, notice=notice, about=self.path
+        )
 
     def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
         """Refuse to wait where this thread holds all slots, through whatever objects."""
-        paths = {lock.path for lock in self._locks}
-        me = _native.this_thread()
-        own = {
-            lock.path: lock
-            for lock in _process.all_locks()
-            if lock._native.held and lock._native.owner == me and lock.path in paths
-        }
-        if len(own) == self.slots:
-            raise _explain.deadlock_error(next(iter(own.values())), frame)
+        from semlock import _mine  # noqa: PLC0415 - only for those who wait
+
+        holder = _mine.all_mine(self._locks, _mine.is_of_thread)
+        if holder is not None:
+            raise _explain.deadlock_error(holder, frame)
 
     def _won(self, index: int) -> None:
         """Take note of the slot that was won."""
         self._last = index
 
-    def _answer(self, waiter: Waiter, frame: FrameType) -> bool:
+    def _answer(self, waiter: Waiter, frame: FrameType, *, in_time: bool = True) -> bool:
         """Do what the last pause calls for; ``True`` if that has won a slot."""
+        if not in_time:
+            raise _explain.timeout_error(self._locks[waiter.which], waiter.waited)
         in_turn = waiter.in_turn(fair=self._fair)
         if waiter.said == LOOK:
             # Whoever stands behind sees to it too that a dead holder's slot gets free.
@@ -219,10 +251,10 @@ class SlotLock:
         if me is None:
             me = _native.this_thread()
         last = self._locks[self._last]
-        if last._native.held and last._native.owner == me:
+        if last._native.owner == me and last.held:
             return last
         for lock in self._locks:
-            if lock._native.held and lock._native.owner == me:
+            if lock._native.owner == me and lock.held:
                 return lock
         return None
 
@@ -291,7 +323,10 @@ class SlotLock:
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorate a function, which then runs while a slot is held."""
-        return decorate(self, function)
+        from semlock import _decorating  # noqa: PLC0415 - only for those who decorate
+
+        decorated: Callable[..., Any] = _decorating.decorate(self, function)
+        return decorated
 
     def __repr__(self) -> str:
         slot = self.slot
@@ -302,22 +337,3 @@ class SlotLock:
         raise TypeError(
             f"{self!r} can't be pickled: make a lock of the same path in the other process"
         )
-
-
-def decorate(lock: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a function under a lock each time that it is called."""
-    import functools  # noqa: PLC0415 - only for those who decorate
-    import inspect  # noqa: PLC0415
-
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise TypeError(
-            f"{function.__qualname__} returns before its body has run, so a lock around the "
-            "call would guard nothing: use the lock with `with` inside of it"
-        )
-
-    @functools.wraps(function)
-    def locked(*args: Any, **kwargs: Any) -> Any:
-        with lock:
-            return function(*args, **kwargs)
-
-    return locked

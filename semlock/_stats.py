@@ -95,12 +95,12 @@ class Counts:
     """The numbers of one lock, or of all.
 
     :acquired:    how often it was acquired, and ``released``, ``refreshed``
-    :waited:      how often somebody had to wait for it
-    :timeouts:    how often the time was over before it was to be had
+    :waited:      how often an acquire had to wait
+    :timeouts:    how often the time was over before it was acquired
     :refused:     how often a try found it held
     :failed:      how often an acquire ended with another error, Ctrl-C for one
     :reclaimed:   how often a dead holder's lock was removed
-    :lost:        how often a holder found that its lock was removed by somebody else
+    :lost:        how often a holder found that its lock was removed by another program
     :wait:        how long it took to have it, with or without a wait
     :held:        how long each hold lasted
     """
@@ -143,6 +143,11 @@ class Counts:
         other.wait = self.wait.copy()
         other.held = self.held.copy()
         return other
+
+    def __repr__(self) -> str:
+        numbers = {name: getattr(self, name) for name in _COUNTED.values()}
+        told = ", ".join(f"{number} {name}" for name, number in numbers.items() if number)
+        return f"<Counts: {told or 'nothing yet'}>"
 
     def as_dict(self) -> dict[str, Any]:
         """Give all numbers by name."""
@@ -218,18 +223,23 @@ _counter: _Counter | None = None
 def current() -> Stats:
     """Give the numbers by now; counting begins with the first call."""
     global _counter  # noqa: PLW0603 - one for each process
-    if _counter is None:
-        _counter = _Counter()
-        _tap.listen(_counter)
-    return _counter.snapshot()
+    counter = _counter
+    if counter is None:
+        with _tap.changing:
+            counter = _counter
+            if counter is None:
+                counter = _counter = _Counter()
+                _tap.listen(counter)
+    return counter.snapshot()
 
 
 def stop() -> None:
     """Count no more, and forget what was counted."""
     global _counter
-    counter, _counter = _counter, None
-    if counter is not None:
-        _tap.unlisten(counter)
+    with _tap.changing:
+        counter, _counter = _counter, None
+        if counter is not None:
+            _tap.unlisten(counter)
 
 
 def _forget() -> None:

@@ -8,9 +8,10 @@ from time import monotonic, sleep, time
 
 from semlock import _explain, _native
 from semlock._errors import LockHeldError, LockPathError, LockRecordError
-from semlock._identity import UNKNOWN, judge
+from semlock._identity import DEAD, UNKNOWN, judge
 from semlock._policy import reason_to_remove
 from semlock._records import decode_text, printable
+from semlock._sticky import keeper_of
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class LockStatus:
     """What was found at a lock's path.
 
     :state:     ``"free"``, ``"held"``, ``"stale"`` (the policy permits to take it: by
-                  default, its holder is known to be dead) or ``"unreadable"`` (somebody's
+                  default, its holder is known to be dead; ``"held"`` all the same if this
+                  user may not remove it, as another's in ``/tmp``) or ``"unreadable"`` (a
                   file that is no record, or may not be read; it counts as held)
     :info:      what the record says, or ``None``
     :verdict:   ``"alive"``, ``"dead"`` or ``"unknown"``; ``None`` when free
@@ -77,7 +79,7 @@ class LockStatus:
     """
 
     __slots__ = (
-        "_look", "age", "changed_at", "evidence", "info", "path", "reason", "state",
+        "instance", "_barred", "age", "changed_at", "evidence", "info", "path", "reason", "state",
         "unfinished", "verdict",
     )  # fmt: skip
 
@@ -90,18 +92,18 @@ class LockStatus:
     unfinished: bool
     changed_at: float
     reason: str | None
-    _look: _native.Look | None
+    instance: _native.Instance | None
 
     def __init__(
         self,
         path: str,
-        look: _native.Look | None,
+        look: _native.Instance | None,
         info: LockInfo | None,
         policy: Policy | None = None,
     ) -> None:
         self.path = path
         self.info = info
-        self._look = look
+        self.instance = look
         self.verdict = None
         self.evidence = "nothing is at the path"
         self.age = None
@@ -109,26 +111,34 @@ class LockStatus:
         self.changed_at = 0.0
         self.state = "free"
         self.reason = None
+        # What would be the reason, and who may act on it, where this user may not.
+        self._barred: tuple[str, str] | None = None
         if look is not None:
             self._describe(look, policy)
 
-    def _describe(self, look: _native.Look, policy: Policy | None) -> None:
-        view = look.view
-        self.unfinished = bool(view.unfinished)
-        self.changed_at = view.ctime_ns / 1e9
-        self.verdict, self.evidence = judge(self.info, view)
+    def _describe(self, look: _native.Instance, policy: Policy | None) -> None:
+        self.unfinished = is_unfinished(look)
+        self.changed_at = look.ctime_ns / 1e9
+        self.verdict, self.evidence = judge(self.info, look)
         if look.error:
             self.evidence = (
                 f"it can't be read: {_native.os_error(look.error, self.path).strerror}"
             )
         elif self.unfinished and self.verdict == UNKNOWN:
-            self.evidence = "somebody has begun to create it and has not finished"
+            self.evidence = "a process has begun to create it and has not finished"
         since = None if self.info is None else self.info.timestamp
-        self.age = max(0.0, time() - (view.mtime_ns / 1e9 if since is None else since))
+        self.age = max(0.0, time() - (look.written_at if since is None else since))
         self.state = "unreadable" if self.info is None else "held"
         self.reason = reason_to_remove(self, policy)
-        if self.reason is not None:
+        if self.reason is None:
+            return
+        keeper = keeper_of(self.path, look)
+        if keeper is None:
             self.state = "stale"
+        else:
+            self._barred = self.reason, keeper
+            self.reason = None
+            self.evidence += f"; in this sticky directory only {keeper} or root may remove it"
 
     def unchanged_for(self, now: float) -> float:
         """Say for how many seconds nothing about the file has changed.
@@ -140,15 +150,30 @@ class LockStatus:
     @property
     def written_at(self) -> float | None:
         """When the file was last written to, in seconds since 1970; ``None`` when free."""
-        return None if self._look is None else self._look.view.mtime_ns / 1e9
+        return None if self.instance is None else self.instance.written_at
+
+    @property
+    def content(self) -> bytes | None:
+        """What stands in the file, as it is; ``None`` when free, or after pickling."""
+        return None if self.instance is None else self.instance.content
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the file has no content, as programs leave it that lock it with flock."""
+        look = self.instance
+        return look is not None and not look.error and not look.content and not self.unfinished
 
     @property
     def holder(self) -> str:
         """Describe the holder in a few words, for messages."""
         if self.state == "free":
-            return "nobody"
+            return "no process"
         if self.info is None:
-            return f"somebody whose file is no readable record ({self.evidence})"
+            if self.is_empty:
+                return (
+                    "an unknown program: the file is empty, probably left by flock or filelock"
+                )
+            return f"an unknown program, whose file is no readable record ({self.evidence})"
         words = self.info.holder
         if self.info.host:
             words += f" on {printable(self.info.host)}"
@@ -161,7 +186,7 @@ class LockStatus:
     def __reduce__(self) -> tuple[object, ...]:
         # The look holds C memory and means nothing elsewhere: what was seen goes along, the
         # right to remove exactly that file does not.
-        state = {name: getattr(self, name) for name in self.__slots__ if name != "_look"}
+        state = {name: getattr(self, name) for name in self.__slots__ if name != "instance"}
         return _revive, (state,)
 
     def __repr__(self) -> str:
@@ -170,7 +195,7 @@ class LockStatus:
 
 def _revive(state: dict[str, object]) -> LockStatus:
     status = LockStatus.__new__(LockStatus)
-    status._look = None
+    status.instance = None
     for name, value in state.items():
         setattr(status, name, value)
     return status
@@ -196,16 +221,40 @@ def look_at(
     policy: Policy | None = None,
 ) -> LockStatus:
     """Look at an absolute path; ``LockPathError`` if what is there can't be a lock."""
+    for _ in range(_TRIES):
+        found = _look_once(path, encoded, decode, policy)
+        # A process that lets go and ends is not dead with a lock: the path has the last word.
+        if (
+            found.verdict != DEAD
+            or found.instance is None
+            or _native.confirm(encoded, found.instance)
+        ):
+            break
+    return found
+
+
+def is_unfinished(look: _native.Instance) -> bool:
+    """Tell a file that a killed creator left, with nothing or the beginning of a record in it."""
+    if not look.unfinished or look.error:
+        return False
+    from semlock._forms import is_begun  # noqa: PLC0415 - seldom
+
+    return is_begun(look.content)
+
+
+def _look_once(
+    path: str, encoded: bytes, decode: Callable[[bytes], LockInfo], policy: Policy | None
+) -> LockStatus:
     seen = _native.look(encoded)
     if seen is None:
         return LockStatus(path, None, None)
-    if seen.view.kind != _native.REGULAR:
-        kind, code = _KINDS.get(seen.view.kind, ("not a regular file", errno.EINVAL))
+    if seen.kind != _native.REGULAR:
+        kind, code = _KINDS.get(seen.kind, ("not a regular file", errno.EINVAL))
         raise LockPathError(
             f"{path} is {kind}, which can't be a lock; it is left alone", path=path, code=code
         )
     info = None
-    if not seen.error and not seen.view.unfinished:
+    if not seen.error and not is_unfinished(seen):
         try:
             info = decode(seen.content)
         except LockRecordError:
@@ -213,10 +262,17 @@ def look_at(
     return LockStatus(path, seen, info, policy)
 
 
-def status(path: StrPath) -> LockStatus:
-    """Say who holds the lock at this path, if anybody, and whether the holder lives."""
+def status_by(
+    path: StrPath, decode: Callable[[bytes], LockInfo], policy: Policy | None = None
+) -> LockStatus:
+    """Say who holds the lock at this path, by the rules of one lock system."""
     text = absolute(path)
-    return look_at(text, os.fsencode(text), decode_text)
+    return look_at(text, os.fsencode(text), decode, policy)
+
+
+def status(path: StrPath) -> LockStatus:
+    """Say who holds the lock at this path, and whether the holder lives."""
+    return status_by(path, decode_text)
 
 
 def remove_exactly(
@@ -227,11 +283,11 @@ def remove_exactly(
     ``robs`` says that the caller may take it from a living holder.  Somebody who sits on the
     guard is waited for, but not for ever: ``LockTimeoutError``.
     """
-    if found._look is None:
+    if found.instance is None:
         return False
     end = monotonic() + (GUARD_PATIENCE if patience is None else patience)
     while True:
-        outcome = _native.remove(encoded, found._look, despite_witness=robs)
+        outcome = _native.remove(encoded, found.instance, despite_witness=robs)
         if outcome == _native.OK:
             if on_removed is not None:
                 on_removed(found, robs)
@@ -240,6 +296,8 @@ def remove_exactly(
             if monotonic() >= end:
                 raise _explain.guarded_error(found.path, "removed", found)
             sleep(GUARD_PAUSE)
+        elif outcome in (-errno.EPERM, -errno.EACCES):
+            raise _explain.forbidden_error(found, -outcome)
         elif outcome < 0 and outcome != -errno.EINTR:
             _native.raise_os_error(outcome, found.path)
         elif outcome >= 0:
@@ -264,7 +322,7 @@ def remove(
 ) -> LockStatus | None:
     """Remove a lock file exactly: the instance that was judged, or nothing.
 
-    A dead holder's lock is removed; anybody else's is refused with ``LockHeldError``, unless
+    A dead holder's lock is removed; any other is refused with ``LockHeldError``, unless
     ``force`` is true.  ``only_if`` narrows it to one instance (a ``LockStatus`` that you
     looked at, or a token) or to what a function of the status accepts.  Returns the status
     with the verdict that allowed it, or ``None`` if there was nothing to remove.
@@ -281,7 +339,7 @@ def remove(
                 path=text,
                 status=found,
             )
-        if not force and found.reason is None:
+        if not force and found.reason is None and found._barred is None:
             raise LockHeldError(
                 f"{text} is held by {found.holder}. If you know better, remove it with "
                 "semlock.remove(path, force=True); a holder that lives will find its lock lost",
@@ -305,12 +363,9 @@ def _matches(
     if isinstance(only_if, str):
         return found.info is not None and found.info.token == only_if
     if isinstance(only_if, LockStatus):
-        seen, meant = found._look, only_if._look
+        seen, meant = found.instance, only_if.instance
         if seen is None or meant is None:
             return found.info == only_if.info
-        return (
-            seen.view.ino == meant.view.ino
-            and seen.view.ctime_ns == meant.view.ctime_ns
-            and seen.content == meant.content
-        )
+        # Not by the filesystem's number, which another mount may change.
+        return (seen.key[1:], seen.content) == (meant.key[1:], meant.content)
     return bool(only_if(found))

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import get_ident
-from functools import wraps
+from _thread import RLock
+from functools import partial, wraps
 from time import monotonic_ns
 
 from semlock import _process, _status
@@ -41,6 +41,10 @@ _frame = sys._getframe
 _EVER = float("inf")
 _release_now = _process.release_now
 
+# Held while listeners come and go, by those too who decide whether one is to come.  Of the kind
+# that a signal handler can take again in the same thread.
+changing = RLock()
+
 _listeners: tuple[Listener, ...] = ()
 _originals: list[tuple[type, str, Method]] = []
 
@@ -60,24 +64,28 @@ _asking: dict[tuple[int, int], int] = {}
 def listen(listener: Listener) -> None:
     """Have a function called with each event, until ``unlisten``."""
     global _listeners  # noqa: PLW0603 - there is one set of methods to replace
-    _listeners = (*_listeners, listener)
-    if not _originals:
-        for lock in _process.all_locks():
-            if lock._native.held:
-                _holds[token_of(lock._native)] = (0, 0)
-        _replace_all()
+    with changing:
+        _listeners = (*_listeners, listener)
+        if not _originals:
+            for lock in _process.all_locks():
+                if lock._native.held:
+                    _holds[token_of(lock._native)] = (0, 0)
+            _replace_all()
 
 
 def unlisten(listener: Listener) -> None:
     """Call a function no more; does nothing if it is not called now."""
     global _listeners  # noqa: PLW0603
-    _listeners = tuple(other for other in _listeners if other is not listener)
-    if not _listeners:
-        _put_back()
-        _holds.clear()
+    with changing:
+        _listeners = tuple(other for other in _listeners if other is not listener)
+        if not _listeners:
+            _put_back()
+            _holds.clear()
 
 
 def _forget() -> None:
+    global changing  # noqa: PLW0603 - another thread may have held it
+    changing = RLock()
     # The child holds nothing, and none of the threads came along.
     _holds.clear()
     _asking.clear()
@@ -92,8 +100,14 @@ _process.on_fork(_forget)
 
 def tell(event: str, path: str, at: int, fields: Fields) -> None:
     """Call all listeners."""
-    thread = get_ident()
+    thread = this_thread()
     if thread in _telling:
+        return
+    if thread in _process.own_threads:
+        # What listens may wait, and this thread keeps locks alive.
+        from semlock import _callbacks  # noqa: PLC0415 - it is there: the thread is its user
+
+        _callbacks.call("events", partial(tell, event, path, at, fields))
         return
     try:
         _telling.add(thread)
@@ -112,17 +126,17 @@ def _tell(event: str, lock: BaseLock, at: int, **fields: Any) -> None:
 def _took(lock: BaseLock, asked: int) -> None:
     token = token_of(lock._native)
     now = monotonic_ns()
-    _holds[token] = (get_ident(), now)
+    _holds[token] = (this_thread(), now)
     _tell("acquire", lock, now, waited=now - asked, token=token.decode())
 
 
 def _ask(lock: BaseLock) -> None:
-    key = (get_ident(), id(lock))
+    key = (this_thread(), id(lock))
     _asking[key] = _asking.get(key, 0) + 1
 
 
 def _asked(lock: BaseLock) -> None:
-    key = (get_ident(), id(lock))
+    key = (this_thread(), id(lock))
     count = _asking.pop(key, 0)
     if count > 1:
         _asking[key] = count - 1
@@ -181,7 +195,7 @@ def _is_held_here(lock: BaseLock) -> bool:
         return True
     # A heartbeat may borrow the lock for a moment.
     hold = _holds.get(token_of(native)) if native.held else None
-    return hold is not None and hold[0] == get_ident()
+    return hold is not None and hold[0] == this_thread()
 
 
 class _TellingNotice:
@@ -271,7 +285,7 @@ def _telling_settle(original: Method) -> Method:
         # Whoever takes locks in another way than by their methods, many at once, gets here too.
         had: bool = original(self, *arguments)
         native = self._native
-        told = (get_ident(), id(self)) in _asking or native.depth != 1
+        told = (this_thread(), id(self)) in _asking or native.depth != 1
         if had and not told and token_of(native) not in _holds:
             _took(self, monotonic_ns())
         return had
@@ -354,8 +368,8 @@ def _telling_refresh(original: Method) -> Method:
 
 def _telling_waiter(original: Method) -> Method:
     @wraps(original)
-    def _waiter(self: BaseLock, timeout: float | None) -> Any:
-        waiter = original(self, timeout)
+    def _waiter(self: BaseLock, *arguments: Any) -> Any:
+        waiter = original(self, *arguments)
         waiter._notice = _TellingNotice(self, waiter._notice)
         return waiter
 
@@ -364,33 +378,29 @@ def _telling_waiter(original: Method) -> Method:
 
 def _telling_steps(original: Method) -> Method:
     @wraps(original)
-    def _acquiring(self: Any, *arguments: Any, **options: Any) -> Any:
+    def steps(self: BaseLock, *arguments: Any, **options: Any) -> Any:
+        if _is_held_here(self):
+            return (yield from original(self, *arguments, **options))
         asked = monotonic_ns()
         before = self._native.serial
-        waits = False
+        won = False
         try:
             _ask(self)
             _tell("request", self, asked)
-            steps = original(self, *arguments, **options)
-            answer = None
-            while True:
-                try:
-                    step = steps.send(answer)
-                except StopIteration:
-                    break
-                if not waits and hasattr(step, "seconds"):
-                    waits = True
-                    _waits(self)
-                answer = yield step
-            if self._native.serial != before:  # else the manager has it already
+            yield from original(self, *arguments, **options)
+            won = self._native.serial != before  # else the manager has it already
+            if won:
                 _took(self, asked)
             _asked(self)
         except BaseException as error:
+            if won:
+                self._end(self._native.endings)
             _asked(self)
             _gave_up(self, asked, error)
             raise
+        return None
 
-    return _acquiring
+    return steps
 
 
 def _telling_release_async(original: Method) -> Method:
@@ -404,29 +414,6 @@ def _telling_release_async(original: Method) -> Method:
             _release_done(self, token, endings, at)
 
     return release_async
-
-
-def _telling_win(original: Method) -> Method:
-    @wraps(original)
-    async def _win(self: BaseLock, timeout: float | None, frame: FrameType, result: Any) -> Any:
-        asked = monotonic_ns()
-        won = False
-        try:
-            _ask(self)
-            _tell("request", self, asked)
-            result = await original(self, timeout, frame, result)
-            won = True
-            _took(self, asked)
-            _asked(self)
-        except BaseException as error:
-            if won:
-                self._end(self._native.endings)
-            _asked(self)
-            _gave_up(self, asked, error)
-            raise
-        return result
-
-    return _win
 
 
 def _telling_begun(original: Method) -> Method:
@@ -456,6 +443,7 @@ def _telling_over(original: Method) -> Method:
 _TELLING: dict[str, dict[str, Callable[[Method], Method]]] = {
     "BaseLock": {
         "_take": _telling_take,
+        "_from_the_first_try": _telling_steps,
         "try_acquire": _telling_try,
         "_settle": _telling_settle,
         "release": _telling_release,
@@ -470,10 +458,11 @@ _TELLING: dict[str, dict[str, Callable[[Method], Method]]] = {
         "try_acquire": _telling_try,
         "_acquiring": _telling_steps,
         "release_async": _telling_release_async,
+        "_schedule": _telling_waiter,
     },
-    "AsyncLock": {
-        "_win": _telling_win,
-        "_async_waiter": _telling_waiter,
+    "AsyncForm": {
+        "_from_the_first_try": _telling_steps,
+        "_waiter": _telling_waiter,
     },
     "Waiter": {
         "begun": _telling_begun,
@@ -485,11 +474,12 @@ _TELLING: dict[str, dict[str, Callable[[Method], Method]]] = {
 def _replace(kind: type) -> None:
     if kind.__module__.partition(".")[0] != "semlock":
         return  # a user's class, whose methods call ours
-    for name, make in _TELLING.get(kind.__name__, {}).items():
-        original = kind.__dict__.get(name)
-        if original is not None:
-            _originals.append((kind, name, original))
-            setattr(kind, name, make(original))
+    for each in kind.__mro__:
+        for name, make in _TELLING.get(each.__name__, {}).items():
+            original = each.__dict__.get(name)
+            if original is not None and not hasattr(original, "__wrapped__"):
+                _originals.append((each, name, original))
+                setattr(each, name, make(original))
 
 
 def _replace_all() -> None:

@@ -13,15 +13,17 @@ import stat
 import time
 
 from semlock._append import open_to_append
+from semlock._json_records import iso_time
 from semlock._task_owner import current_user
 from semlock._task_reclaim import priority_of
 from semlock._task_records import TaskInfo
-from semlock._task_schema import iso, without_secrets
+from semlock._task_schema import without_secrets
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from semlock._records import LockInfo
     from semlock._status import LockStatus
 
 NAME = ".lock_audit.log"
@@ -36,14 +38,14 @@ _user: dict[int, str] = {}
 class AuditLog:
     """What one lock object writes to the log, in the name of its owner."""
 
-    __slots__ = ("_clock", "_mode", "_owner", "_path", "on")
+    __slots__ = ("_clock", "_mode", "owner", "_path", "on")
 
     def __init__(
         self, path: str, owner: str, *, on: bool, mode: int, clock: Callable[[], float]
     ) -> None:
         self.on = on
         self._path = path
-        self._owner = without_secrets(owner)
+        self.owner = without_secrets(owner)
         self._mode = mode
         self._clock = clock
 
@@ -53,14 +55,14 @@ class AuditLog:
         if "reclaimed_reason" in metadata:
             self.reclaimed(metadata["reclaimed_from"], metadata["reclaimed_reason"])
         else:
-            self._note("acquire", owner=self._owner, ttl=info.ttl)
+            self._note("acquire", owner=self.owner, ttl=info.ttl)
 
     def reclaimed(self, existing: str, reason: str, *, acquired: bool = True) -> None:
         """Note that a holder's lock was removed, and whether this owner was next to take it."""
         self._note(
             "reclaim",
             existingOwner=without_secrets(existing),
-            newOwner=self._owner,
+            newOwner=self.owner,
             reason=reason,
             priority=priority_of(reason),
             acquired=None if acquired else False,
@@ -70,19 +72,25 @@ class AuditLog:
         """Note that the lock was wanted and not given."""
         info = found.info
         theirs = without_secrets(info.owner) if isinstance(info, TaskInfo) else None
-        self._note("denied", existingOwner=theirs, newOwner=self._owner, reason=reason)
+        self._note("denied", existingOwner=theirs, newOwner=self.owner, reason=reason)
 
     def released(self) -> None:
         """Note that the lock was let go."""
-        self._note("release", owner=self._owner)
+        self._note("release", owner=self.owner)
 
     def lost(self) -> None:
         """Note that the owner has learned that its lock was taken."""
-        self._note("lost", owner=self._owner)
+        self._note("lost", owner=self.owner)
 
     def _note(self, operation: str, **details: object) -> None:
         if self.on:
             log(self._path, operation, details, mode=self._mode, clock=self._clock)
+
+
+def note(path: str, operation: str, info: LockInfo | None) -> None:
+    """Note what was done with a lock without its object, by its owner or by another."""
+    owner = without_secrets(info.owner) if isinstance(info, TaskInfo) else None
+    log(path, operation, {"owner" if operation == "release" else "existingOwner": owner})
 
 
 def log(
@@ -97,7 +105,7 @@ def log(
     file = os.path.join(os.path.dirname(path), NAME)
     try:
         line = {
-            "timestamp": iso(clock()),
+            "timestamp": iso_time(clock()),
             "operation": operation,
             "lockPath": path,
             "details": {name: value for name, value in details.items() if value is not None},

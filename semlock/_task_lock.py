@@ -4,54 +4,53 @@ from __future__ import annotations
 
 import sys
 import time
+from time import monotonic
 
-from semlock import _explain, _native
+from semlock import _native
 from semlock._engine import BaseLock
 from semlock._errors import LockLostError, LockTimeoutError, SemlockError
 from semlock._identity import this_process
-from semlock._status import remove_exactly
+from semlock._json_records import iso_time
+from semlock._seconds import checked_timeout
+from semlock._steps import run
 from semlock._task_audit import AuditLog
 from semlock._task_network import NETWORK_RETRY, Pauses
 from semlock._task_owner import LockOwner, refresh_interval, ttl_for
 from semlock._task_reclaim import (
-    BY_POLICY,
-    HOLDER_DEAD,
     LOCK_HELD,
     checked_allow,
-    denied_error,
     explain,
-    holder_of,
-    permitted,
     stale,
     taken_from,
     why_it_made_way,
 )
 from semlock._task_records import TaskInfo, decode, encode, put_since, since_of
-from semlock._task_schema import checked_ttl, iso
+from semlock._task_schema import checked_ttl
+from semlock._task_taking import begin_anew, take_over
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from types import FrameType, TracebackType
+    from typing import Any
 
     from semlock._engine import Durability
     from semlock._identity import Process
     from semlock._policy import Policy
     from semlock._status import LockStatus, StrPath
+    from semlock._steps import Steps
     from semlock._task_owner import Environment, Purpose
     from semlock._waiting import Schedule
 
 # What part of the time between two refreshes passes when the first of them failed.
 _TRY_AGAIN = 1 / 15
 
-_TRIES = 100
-
 
 class TaskLock(BaseLock):
     """A lock by the rules of the task lock.
 
-    :owner:         who takes it: a ``LockOwner``, such as ``owner_for()`` finds out, or the
-                      text of one
+    :owner:         who takes it: a ``LockOwner``, such as ``owner_for()`` finds out, the
+                      text of one, or ``{"owner": …, "metadata": …}``
     :ttl:           seconds for which it is held without a refresh; by default what the table
                       has for the environment and purpose
     :environment:   ``"local"``, ``"ci"``, ``"cloud"`` or ``"container"``; by default the
@@ -60,11 +59,12 @@ class TaskLock(BaseLock):
     :auto_refresh:  whether a thread refreshes it when three quarters of its time are over
     :network:       whether the file is on a network filesystem, where a wait makes ten tries
                       with growing pauses; by default the filesystem is asked
+    :tag:           why it is held, for people; it is in what semlock adds to the record
     :audit:         whether operations are written to ``.lock_audit.log`` beside the lock
     :clock:         what tells the time of records, in seconds since 1970
 
-    ``timeout``, ``policy``, ``retry``, ``durability``, ``mode``, ``reentrant`` and ``on_lost``
-    are those of ``semlock.Lock``.
+    ``timeout``, ``policy``, ``retry``, ``durability``, ``mode``, ``reentrant``, ``fair``,
+    ``on_lost`` and ``on_wait`` are those of ``semlock.Lock``.
     """
 
     __slots__ = (
@@ -72,11 +72,12 @@ class TaskLock(BaseLock):
         "ttl",
     )  # fmt: skip
     _each_time = True
+    _strict = True
 
     def __init__(
         self,
         path: StrPath,
-        owner: LockOwner | str,
+        owner: LockOwner | str | Mapping[str, Any],
         *,
         ttl: float | None = None,
         environment: Environment | None = None,
@@ -84,17 +85,19 @@ class TaskLock(BaseLock):
         auto_refresh: bool = False,
         network: bool | None = None,
         audit: bool = True,
+        tag: str | None = None,
         timeout: float | None = None,
         policy: Policy | None = None,
         retry: Schedule | None = None,
         durability: Durability = "full",
         mode: int = 0o600,
         reentrant: bool = False,
+        fair: bool = False,
         on_lost: Callable[[TaskLock, LockLostError], object] | None = None,
+        on_wait: Callable[[LockStatus, float], object] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        named = owner if isinstance(owner, LockOwner) else LockOwner.from_string(owner)
-        self.owner = named.replace(environment=environment, purpose=purpose)
+        self.owner = LockOwner.of(owner).replace(environment=environment, purpose=purpose)
         default = ttl_for(self.owner.environment, self.owner.purpose)
         self.ttl = checked_ttl(default if ttl is None else ttl)
         self.network = network
@@ -104,6 +107,7 @@ class TaskLock(BaseLock):
         self._lost_win = 0
         super().__init__(
             path,
+            tag=tag,
             timeout=timeout,
             policy=policy or stale(clock),
             retry=retry or (NETWORK_RETRY if network else None),
@@ -112,6 +116,8 @@ class TaskLock(BaseLock):
             reentrant=reentrant,
             heartbeat=refresh_interval(self.ttl) if auto_refresh else None,
             on_lost=on_lost,
+            fair=fair,
+            on_wait=on_wait,
         )
         if retry is None and network is None:
             self._retry = Pauses(self._encoded)
@@ -120,10 +126,22 @@ class TaskLock(BaseLock):
         # Whatever a record can't hold is refused here, and not when the lock is wanted.
         self._lay_out()
 
+    def _leave_to(self, owner: Process, *, guarded: bool) -> None:
+        """Have the record name another process, in this one's environment.
+
+        An owner that is no process, such as a user or a run of continuous integration, stays.
+        """
+        own = self.owner
+        if own.kind == "pid" and own.metadata.get("process_id") == this_process().pid:
+            whose = LockOwner.from_string(f"pid-{owner.pid}@{owner.host or 'unknown-host'}")
+            self.owner = whose.replace(environment=own.environment, purpose=own.purpose)
+            self._audit.owner = self.owner.owner
+        super()._leave_to(owner, guarded=guarded)
+
     # ------------------------------------------------------------------ the record
 
     def _compose(self, owner: Process | None) -> _native.Record:
-        taken = owner is None and self._reclaimed
+        taken = self._reclaimed
         record = None if owner is not None or taken else self._plain
         if record is None:
             metadata = self.owner.metadata
@@ -136,7 +154,7 @@ class TaskLock(BaseLock):
                 owner or this_process(),
                 mode=self._mode,
                 durability=_native.DURABILITY[self._durability],
-                detached=owner is not None,
+                tag=self.tag,
             )
             if not taken and owner is None:
                 self._plain = record
@@ -144,7 +162,7 @@ class TaskLock(BaseLock):
         return record
 
     def _now(self) -> bytes:
-        return iso(self._clock()).encode("ascii")
+        return iso_time(self._clock()).encode("ascii")
 
     def _decode(self, content: bytes) -> TaskInfo:
         return decode(content)
@@ -165,6 +183,9 @@ class TaskLock(BaseLock):
         """Take the lock if it is free, its time is over, or its holder is dead."""
         before, depth = self._native.serial, self._depth()
         try:
+            if depth and run(begin_anew(self, 0.0)):
+                self._note_taken(sys._getframe(1), 0)
+                return True
             taken = super().try_acquire()
             if taken:
                 self._note_taken(sys._getframe(1), depth)
@@ -176,7 +197,21 @@ class TaskLock(BaseLock):
     def _take(self, timeout: float | None, frame: FrameType) -> None:
         before, depth = self._native.serial, self._depth()
         try:
-            super()._take(timeout, frame)
+            run(self._acquiring(timeout, frame))
+        except BaseException:
+            self._undo_beyond(depth, before)
+            raise
+
+    def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        depth = self._depth()
+        began = monotonic()
+        try:
+            if depth and (yield from begin_anew(self, timeout)):
+                self._note_taken(frame, 0)
+                return
+            if depth and timeout is not None:
+                timeout = max(0.0, timeout - (monotonic() - began))
+            yield from super()._acquiring(timeout, frame)
             self._note_taken(frame, depth)
         except LockTimeoutError as error:
             if error.status is None:
@@ -188,14 +223,10 @@ class TaskLock(BaseLock):
                 path=self.path,
                 status=error.status,
             ) from None
-        except BaseException:
-            self._undo_beyond(depth, before)
-            raise
 
     def _depth(self) -> int:
-        """Say how often this thread holds the lock."""
-        native = self._native
-        return int(native.depth) if native.owner == _native.this_thread() else 0
+        """Say how often the lock is held by who asks."""
+        return int(self._native.depth) if self._is_mine() else 0
 
     def _undo_beyond(self, depth: int, before: int) -> None:
         # What the engine was interrupted in, it has undone itself; what came after it has not.
@@ -220,58 +251,35 @@ class TaskLock(BaseLock):
         if isinstance(found.info, TaskInfo):
             self._reclaimed = taken_from(found.info, why_it_made_way(found, self._clock()))
 
-    def reclaim(self, *, allow: str | Collection[str] = ()) -> TaskInfo:
-        """Take the lock from its holder if there is a reason, at once; what its record says.
+    def reclaim(
+        self, *, allow: str | Collection[str] = (), timeout: float | None = 0.0
+    ) -> TaskInfo:
+        """Take the lock from its holder if there is a reason; what its record says.
 
         A lock whose time is over or whose holder is proven to be dead is taken, and a free one
         too.  One that is held is taken only for a reason that the decision tree has *and* that
         ``allow`` names: ``"SAME_USER"``, ``"HIGHER_PRIVILEGE"``, ``"EMERGENCY_OVERRIDE"``.  Its
         holder learns of that at its next ``check``, ``refresh`` or ``release``.  Else
-        ``ReclaimDeniedError``.
+        ``ReclaimDeniedError``: at once, or when ``timeout`` seconds have brought no reason.
         """
-        allowed = checked_allow(allow)
-        frame = sys._getframe(1)
-        depth = self._depth()
-        if depth:
-            raise _explain.deadlock_error(self, frame)
-        before = self._native.serial
+        limit = None if timeout is None else checked_timeout(timeout)
+        before, depth = self._native.serial, self._depth()
         try:
-            self._reclaim(allowed)
-            self._note_taken(frame, depth)
-            info = self.info
-            assert info is not None
+            info = run(self._reclaiming(checked_allow(allow), limit, sys._getframe(1)))
         except BaseException:
             self._undo_beyond(depth, before)
             raise
         return info
 
-    def _reclaim(self, allowed: frozenset[str]) -> None:
-        meant = None
-        for _ in range(_TRIES):
-            found = self.status()
-            if found.state != "free":
-                # A name is given for the holder that is there, and not for whoever comes next.
-                holder = holder_of(found)
-                meant = meant or holder
-                named = allowed if holder == meant and not self._native.held else ()
-                reason = permitted(found, self.owner, named, self._clock())
-                if reason is None:
-                    break
-                robs = reason not in (HOLDER_DEAD, BY_POLICY)
-                if not remove_exactly(found, self._encoded, robs=robs):
-                    continue
-                if isinstance(found.info, TaskInfo):
-                    self._reclaimed = taken_from(found.info, reason)
-            won = False
-            try:
-                won = BaseLock.try_acquire(self)
-            finally:
-                self._settle_reclaim(won=won)
-            if won:
-                return
-        denied = denied_error(found, self.path, self.owner, self._clock())
-        self._audit.denied(found, denied.decision.reason)
-        raise denied
+    def _reclaiming(
+        self, allowed: frozenset[str], timeout: float | None, frame: FrameType
+    ) -> Steps[TaskInfo]:
+        if not (self._depth() and (yield from begin_anew(self, timeout))):
+            yield from take_over(self, allowed, timeout, frame)
+        self._note_taken(frame, 0)
+        info = self.info
+        assert info is not None
+        return info
 
     # ------------------------------------------------------------------ holding, letting go
 

@@ -7,15 +7,16 @@ import os
 import time
 from time import monotonic, sleep
 
-from semlock import _dialects, _explain, _native
+from semlock import _explain, _native
 from semlock._errors import LockRecordError
 from semlock._identity import ALIVE
-from semlock._status import GUARD_PATIENCE, GUARD_PAUSE
+from semlock._json_records import iso_time
+from semlock._status import GUARD_PATIENCE, GUARD_PAUSE, status_by
 from semlock._task_audit import log
 from semlock._task_owner import kind_of
 from semlock._task_reclaim import explain
 from semlock._task_records import TaskInfo, decode, to_json
-from semlock._task_schema import checked_owner, iso, without_secrets
+from semlock._task_schema import checked_owner, without_secrets
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def migrate(
     changes = 0
     end = monotonic() + GUARD_PATIENCE
     while True:
-        found = _dialects.status(path, decode, None)
-        info, look = found.info, found._look
+        found = status_by(path, decode)
+        info, look = found.info, found.instance
         if look is None:
             return Migration(found.path, "free", found.evidence)
         if not isinstance(info, TaskInfo):
@@ -88,6 +89,8 @@ def migrate(
         outcome = _native.rewrite(os.fsencode(found.path), look, text)
         if outcome == _native.OK:
             break
+        if outcome == _native.ALIVE:
+            return Migration(found.path, "alive", found.evidence, info)
         if outcome == _native.GUARDED:
             if monotonic() >= end:
                 raise _explain.guarded_error(found.path, "migrated", found)
@@ -102,7 +105,7 @@ def migrate(
     if audit:
         owners = {"existingOwner": info.owner, "newOwner": migrated.owner}
         shown = {name: without_secrets(owner) for name, owner in owners.items()}
-        log(found.path, "migrate", shown, mode=look.view.mode & 0o666, clock=clock)
+        log(found.path, "migrate", shown, mode=look.mode & 0o666, clock=clock)
     return Migration(found.path, "migrated", f"it was held by {info.holder}", migrated)
 
 
@@ -112,13 +115,13 @@ def _enhanced(info: TaskInfo, length: int, now: float) -> bytes:
     known = kind_of(info.owner) != "other"
     members: dict[str, object] = {
         "owner": checked_owner(info.owner if known else f"pid-{info.owner}"),
-        "since": iso(info.timestamp or 0.0),
+        "since": iso_time(info.timestamp or 0.0),
         "ttl": info.ttl,
         "metadata": {
             "environment": "local",
             "purpose": "interactive",
             "migrated": True,
-            "migrated_at": iso(now),
+            "migrated_at": iso_time(now),
         },
     }
     # Blanks behind JSON mean nothing, and a file that never gets shorter is never cut.

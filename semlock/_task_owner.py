@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 
 from semlock._errors import LockRecordError
 from semlock._identity import this_process
 from semlock._records import PID_LIMIT
 from semlock._task_detect import detect_ci, detect_environment
 from semlock._task_schema import (
+    ENVIRONMENTS,
     OWNER_FIELDS,
     OWNER_LIMIT,
+    PURPOSES,
     characters,
     checked_metadata,
     checked_owner,
@@ -23,7 +26,6 @@ from semlock._task_schema import (
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any, Literal, TypeAlias
 
     Kind: TypeAlias = Literal["pid", "user", "token", "ci", "other"]
@@ -52,6 +54,12 @@ _LONGEST_TTL = 30 * 86400.0
 
 def ttl_for(environment: Environment, purpose: Purpose) -> float:
     """Give the time to live, in seconds, that the table has for an environment and purpose."""
+    if environment not in ENVIRONMENTS:
+        raise ValueError(
+            f"environment is one of {', '.join(ENVIRONMENTS)}, not {environment!r:.60}"
+        )
+    if purpose not in PURPOSES:
+        raise ValueError(f"purpose is one of {', '.join(PURPOSES)}, not {purpose!r:.60}")
     return TTL[environment].get(purpose, _EMERGENCY)
 
 
@@ -124,6 +132,24 @@ class LockOwner:
         changed = {"environment": environment, "purpose": purpose}
         given = {field: value for field, value in changed.items() if value is not None}
         return LockOwner(self.owner, {**self.metadata, **given})
+
+    @classmethod
+    def of(cls, owner: LockOwner | str | Mapping[str, Any]) -> LockOwner:
+        """Make an owner of what names one: its text, or the specification's own object.
+
+        The object is ``{"owner": text, "metadata": {...}}``; its other members don't count.
+        """
+        if isinstance(owner, LockOwner):
+            return owner
+        if not isinstance(owner, Mapping):
+            return cls.from_string(owner)
+        if "owner" not in owner:
+            raise LockRecordError(
+                'an owner is a LockOwner, a text, or an object such as {"owner": "ci-build-7", '
+                f'"metadata": {{"environment": "ci"}}}}, not {owner!r:.60}'
+            )
+        metadata = owner.get("metadata")
+        return cls(owner["owner"], metadata) if metadata else cls.from_string(owner["owner"])
 
     @classmethod
     def from_string(cls, owner: str) -> LockOwner:

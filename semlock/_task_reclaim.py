@@ -11,17 +11,18 @@ import time
 
 from semlock._errors import LockHeldError, LockRecordError
 from semlock._identity import DEAD
+from semlock._json_records import iso_time
+from semlock._task_owner import LockOwner
 from semlock._task_records import TaskInfo, decode
-from semlock._task_schema import iso, shown_owner
+from semlock._task_schema import shown_owner
 from semlock.policy import Policy, ProofOfDeath
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from typing import Any, Literal, TypeAlias
 
     from semlock._status import LockStatus
-    from semlock._task_owner import LockOwner
 
     Reason: TypeAlias = Literal[
         "LOCK_EXPIRED", "SAME_USER", "HIGHER_PRIVILEGE", "EMERGENCY_OVERRIDE", "LOCK_HELD"
@@ -92,14 +93,19 @@ class ReclaimDeniedError(LockHeldError):
 
 
 def decide(
-    existing: TaskInfo, owner: LockOwner, *, now: float | None = None
+    existing: TaskInfo, owner: LockOwner | str | Mapping[str, Any], *, now: float | None = None
 ) -> ReclaimDecision:
     """Say what the decision tree says about an owner who meets an existing lock.
 
     This only tells, and takes nothing: see ``TaskLock.reclaim``.
     """
+    if not isinstance(existing, TaskInfo):
+        raise TypeError(
+            "an existing lock is a TaskInfo, such as task.status(path).info or "
+            f"task.decode(content), not {existing!r:.60}"
+        )
     moment = time.time() if now is None else now
-    return ReclaimDecision(next(_reasons(existing, owner, moment), LOCK_HELD))
+    return ReclaimDecision(next(_reasons(existing, LockOwner.of(owner), moment), LOCK_HELD))
 
 
 def _reasons(existing: TaskInfo, owner: LockOwner, now: float) -> Iterator[Reason]:
@@ -146,10 +152,10 @@ def why_it_made_way(found: LockStatus, now: float) -> str:
 
 def holder_of(found: LockStatus) -> tuple[object, ...]:
     """Tell one holder from the next, whose file may have the same number."""
-    look, info = found._look, found.info
+    look, info = found.instance, found.info
     assert look is not None
     owner = info.owner if isinstance(info, TaskInfo) else None
-    return look.view.dev, look.view.ino, owner, None if info is None else info.token
+    return *look.identity, owner, None if info is None else info.token
 
 
 def taken_from(info: TaskInfo, reason: str) -> tuple[str, str]:
@@ -189,6 +195,13 @@ class Expired(Policy):
             return None
         return f"its {info.ttl:g} s were over {info.seconds_held(now) - info.ttl:.0f} s ago"
 
+    def due_in(self, status: LockStatus) -> float | None:
+        """Give what is left of its time."""
+        info, now = status.info, self.clock()
+        if not isinstance(info, TaskInfo):
+            return None
+        return 0.0 if info.expired(now) else max(0.001, info.ttl - info.seconds_held(now))
+
 
 def stale(clock: Callable[[], float] = time.time) -> Policy:
     """Give the task lock's rule: its time is over, or its holder is proven to be dead."""
@@ -214,7 +227,7 @@ def held_message(info: TaskInfo, path: str, *, now: float | None = None) -> str:
 
 def _shown_time(seconds: float) -> str:
     try:
-        return iso(seconds)
+        return iso_time(seconds)
     except LockRecordError:
         return "a time that no calendar has"
 
@@ -240,7 +253,7 @@ def explain(found: LockStatus, path: str, now: float) -> str:
     if isinstance(found.info, TaskInfo):
         message = held_message(found.info, path, now=now)
         return f"{message} (its holder is {found.verdict}: {found.evidence})"
-    look = found._look
+    look = found.instance
     if look is None:
         return f"{path} was held until just now"
     wrong = found.evidence

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from semlock._errors import LockRecordError
-from semlock._json_records import decode_object, encode_object
+from semlock._json_records import decode_object, encode_object, iso_time, milliseconds
 from semlock._native import RECORD_LIMIT, Record
 from semlock._records import PID_LIMIT, LockInfo, parse_integer
 from semlock._task_schema import (
@@ -78,8 +78,12 @@ class TaskInfo(LockInfo):
         return now - (self.timestamp or 0.0)
 
     def expired(self, now: float) -> bool:
-        """Tell whether its time is over: strictly more than its time to live has passed."""
-        return self.seconds_held(now) > self.ttl
+        """Tell whether its time is over: strictly more than its time to live has passed.
+
+        Counted in whole milliseconds, as both forms of a record count, so that it is never
+        over early, and the same to the last millisecond for every program.
+        """
+        return milliseconds(now) - milliseconds(self.timestamp or 0.0) > self.ttl * 1000
 
 
 def decode(content: bytes) -> TaskInfo:
@@ -102,7 +106,15 @@ def decode(content: bytes) -> TaskInfo:
     known = {"pid": None if pid is None else int(pid), **_claims(members.get("semlock"))}
     return TaskInfo(
         timestamp=timestamp, host=metadata.get("hostname"), payload=members, **known
-    )
+    )._of_named_instances()
+
+
+def restamp(content: bytes, info: LockInfo, now: float) -> bytes:
+    """Put another time into ``since``, in the form that it has."""
+    since = (info.payload or {}).get("since")
+    new = iso_time(now) if isinstance(since, str) else str(milliseconds(now))
+    pattern = rb'("since"\s*:\s*"?)' + re.escape(str(since).encode()) + rb'(?="|[\s,}])'
+    return re.sub(pattern, rb"\g<1>" + new.encode(), content, count=1)
 
 
 def _claims(member: object) -> dict[str, Any]:
@@ -120,6 +132,7 @@ def _claims(member: object) -> dict[str, Any]:
         "boot": texts.get("boot"),
         "pidns": parse_integer(texts.get("pidns"), 2**64 - 1),
         "timens": parse_integer(texts.get("timens"), 2**64 - 1),
+        "tag": texts.get("tag"),
         "token": token if _TOKEN.match(token) else None,
         "witness": texts.get("witness"),
     }
@@ -145,6 +158,7 @@ def encode(
     mode: int,
     durability: int,
     detached: bool = False,
+    tag: str | None = None,
 ) -> Record:
     """Lay out a record, with room for the time of the try and for what each win fills in.
 
@@ -158,6 +172,7 @@ def encode(
         "boot": process.boot,
         "pidns": str(process.pidns or ""),
         "timens": str(process.timens or ""),
+        "tag": tag,
         "token": _TOKEN_ROOM,
         "witness": _WITNESS_ROOM,
     }
@@ -174,6 +189,7 @@ def encode(
         stamp_at=-1,
         token_at=text.rindex(_TOKEN_AT) + len(_TOKEN_AT),
         witness_at=text.rindex(_WITNESS_AT) + len(_WITNESS_AT),
+        head=text.index(_SINCE),  # the owner: who gives it another one has taken it over
         mode=mode,
         durability=durability,
         detached=detached,

@@ -12,7 +12,6 @@ import re
 from datetime import datetime, timezone
 
 from semlock._errors import LockRecordError
-from semlock._json_records import calendar
 from semlock._records import PID_LIMIT, printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -63,18 +62,6 @@ def is_number(value: Any) -> bool:
 
 
 # ---------------------------------------------------------------- time
-
-
-def iso(seconds: float) -> str:
-    """Write a time as JavaScript does: UTC, milliseconds, always of the same length."""
-    try:
-        whole, thousandths = divmod(round(seconds * 1000), 1000)
-        year, month, day, hour, minute, second = calendar(whole)
-    except (OverflowError, ValueError):
-        year = -1
-    if not 0 <= year <= 9999:
-        raise LockRecordError(f"a record has no place for the time {seconds!r}")
-    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{thousandths:03}Z"
 
 
 def checked_since(value: Any) -> float:

@@ -11,6 +11,8 @@ import json
 import os
 from statistics import median
 
+from semlock._errors import LockRecordError
+
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -347,12 +349,25 @@ def drawn(trace_path: StrPath, output_path: StrPath | None) -> Trace:
     """Read a trace, and draw it if a picture is asked for.
 
     The picture's form goes by the end of its name: ``.svg``, ``.html``, or ``.json`` for
-    Chrome's format, which Perfetto opens.  ``ValueError`` if it is none of them.
+    Chrome's format, which Perfetto opens.  ``ValueError`` if it is none of them, or if the
+    picture would replace the trace.
     """
     draw = None
     if output_path is not None:
         draw = _drawer(os.fspath(output_path))
+        # By device and inode: through links and other spellings it is the same file.
+        if os.path.exists(output_path) and os.path.samefile(trace_path, output_path):
+            raise ValueError(
+                f"{os.fsdecode(output_path)!r} is the trace itself, which the picture would "
+                "replace: name another file"
+            )
     trace = read(trace_path)
+    if trace.skipped and not trace.events:
+        raise LockRecordError(
+            f"{os.fsdecode(trace_path)} is no trace: none of its lines is an "
+            "event. A program writes one if it is started with SEMLOCK_TRACE=FILE",
+            path=os.fsdecode(trace_path),
+        )
     if draw is not None and output_path is not None:
         text = draw(trace, os.path.basename(os.fspath(trace_path)))
         with open(output_path, "w", encoding="utf-8", errors="backslashreplace") as file:

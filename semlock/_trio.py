@@ -1,4 +1,4 @@
-"""Waiting in trio: the same hub, served by a task of trio's own.
+"""Waiting in trio: the same hub, served by tasks of trio's own.
 
 Nothing of trio is imported here; it is there when one of its tasks waits.
 """
@@ -6,77 +6,85 @@ Nothing of trio is imported here; it is there when one of its tasks waits.
 from __future__ import annotations
 
 from semlock import _native
-from semlock._hub import Hub, next_look, next_safety
+from semlock._hub import Hub
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from typing import Any
 
 
-class _Sleeper:
-    """One task that sleeps."""
+class _Parked:
+    """What a task sleeps by: a future of a kind."""
 
-    __slots__ = ("told", "wait")
+    __slots__ = ("_event", "_outcome")
 
-    def __init__(self, wait: _native.Wait, wake: Any) -> None:
-        self.wait = wait
-        self.told = wake
+    def __init__(self, event: Any) -> None:
+        self._event = event
+        self._outcome: int | None = None
+
+    def done(self) -> bool:
+        """Tell whether the sleep is over."""
+        return bool(self._event.is_set())
+
+    def end(self, outcome: int | None) -> None:
+        """End the sleep."""
+        if not self._event.is_set():
+            self._outcome = outcome
+            self._event.set()
+
+    def __await__(self) -> Generator[Any, Any, int | None]:
+        yield from self._event.wait().__await__()
+        return self._outcome
 
 
 class TrioHub(Hub):
     """What the waits of one run of trio share."""
 
-    __slots__ = ("_trio",)
+    __slots__ = ("_scope", "_trio")
+
+    in_a_step = 1  # trio runs what it wakes in any order
 
     def __init__(self, trio: Any) -> None:
         self._trio = trio
+        # Ends the sleep of the task that keeps the time.
+        self._scope: Any = trio.CancelScope()
         super().__init__()
+        trio.lowlevel.spawn_system_task(self._keep_time)
         if self.events >= 0:
-            trio.lowlevel.spawn_system_task(self._serve)
+            self._listen_to(self.events, self._read)
 
-    async def _serve(self) -> None:
-        while True:
-            await self._trio.lowlevel.wait_readable(self.events)
-            self._read()
+    def _listen_to(self, descriptor: int, read: Any) -> bool:
+        self._trio.lowlevel.spawn_system_task(self._serve, descriptor, read)
+        return True
 
-    async def hear(self, wait: _native.Wait, until: int | None, *, news: bool = False) -> int:
-        """Sleep until something can be done, or until a time of ``now_ns``."""
-        safety = next_safety()
-        told = False
+    async def _serve(self, descriptor: int, read: Any) -> None:
         while True:
-            now = _native.now_ns()
-            outcome = wait.wait(now)
-            if outcome == _native.TIME and self.events < 0:
-                outcome = _native.BLIND
-            if outcome != _native.TIME or (until is not None and now >= until):
-                return outcome
-            if told and news:
-                return _native.HELD
-            event = self._trio.Event()
-            sleeper = _Sleeper(wait, event.set)
-            marks = tuple(wait.marks)
-            self.listen(sleeper, marks)
-            try:
-                delay = max(0, next_look(wait, safety, until) - now) / 1e9
-                with self._trio.move_on_after(delay):
-                    await event.wait()
-            finally:
-                self.ignore(sleeper, marks)
-            told = event.is_set()
-            if told:
-                continue
-            if _native.now_ns() >= safety:
-                safety = next_safety()
-                wait.doubt()
-            elif not wait.recheck_at:
-                wait.due()
+            await self._trio.lowlevel.wait_readable(descriptor)
+            read()
+
+    async def _keep_time(self) -> None:
+        while True:
+            with self._scope:
+                await self._trio.sleep_forever()
+            self._scope = self._trio.CancelScope()
+            self.timers.run()
+
+    def _set_alarm(self, when: int) -> None:
+        delay = max(0, when - _native.now_ns()) / 1e9
+        self._scope.deadline = self._trio.current_time() + delay
+
+    def park(self) -> _Parked:
+        """Make what a task sleeps by."""
+        return _Parked(self._trio.Event())
+
+    def wake(self, parked: Any, outcome: int | None) -> None:
+        """End a task's sleep."""
+        parked.end(outcome)
 
     async def rest(self, seconds: float) -> None:
         """Sleep so long, whatever happens."""
         await self._trio.sleep(seconds)
-
-    def turn(self, path: str) -> None:
-        """Have no lines: all stand in the queue of the processes."""
 
 
 _of_run: Any = None

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import time
+from math import inf
 
 from semlock import _native, _process
+from semlock._seconds import saturated
+from semlock._steps import Pause
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from typing import Any, TypeAlias
 
     from semlock._notice import Notice
@@ -28,8 +32,13 @@ _FIRST = 0.0005
 _LONGEST = 0.05
 _GROWTH = 1.6
 
-# However reliable events are, look for oneself so often.
+# However reliable events are, look for oneself so often.  The core does it where it can.
 _SAFETY = 1.0
+_CORE_LOOKS = sys.platform != "win32"
+# Longer than any wait, and still a number that the core knows.
+_FOREVER = 1e9
+# A time that the core says is over may be so a moment later by another clock.
+_CLOCKS_DIFFER = 1e-4
 # A lock that was free but taken by others so many times in a row is worth a pause.
 _LOST_RACES = 16
 
@@ -60,7 +69,7 @@ class Waiter:
     """
 
     __slots__ = (
-        "_about", "_check", "_clock", "_deadline", "_free", "_lock", "_notice", "_pauses",
+        "_about", "_check", "_clock", "_deadline", "_free", "_lock", "_notice", "_pauses", "_queue",
         "_scheduled", "_sleep", "_start", "_until", "_wait", "judge", "outcome", "said",
     )  # fmt: skip
 
@@ -71,6 +80,7 @@ class Waiter:
         *,
         wait: _native.Wait | None = None,
         lock: Any = None,
+        queue: Any = None,
         notice: Notice | None = None,
         about: str | None = None,
         clock: Callable[[], float] | None = None,
@@ -81,11 +91,12 @@ class Waiter:
         self._sleep = sleep or time.sleep
         pauses = None if schedule is None else schedule()
         self._scheduled = pauses is not None
-        self._pauses = iter(growing_pauses() if pauses is None else pauses)
+        self._pauses = iter(growing_pauses() if pauses is None else map(saturated, pauses))
         self._start = self._clock()
         self._deadline = None if timeout is None else self._start + timeout
         self._wait = wait
         self._lock = lock
+        self._queue = queue
         self._notice = notice
         # What is waited for, where that isn't one lock, whose own methods tell of it.
         self._about = about
@@ -99,9 +110,11 @@ class Waiter:
         # Whether the holder is to be judged at the next try: True and False by what the core
         # has seen, None when it could not see and the lock's own clock decides.
         self.judge: bool | None = None
-        if wait is not None and not wait.blind and not self._scheduled:
+        if wait is not None and not self._scheduled and (_CORE_LOOKS or not wait.blind):
             self.judge = False
         if wait is not None:
+            if self._scheduled:
+                wait.pace(by_caller=True)
             _process.add_wait(wait)
         self.begun()
 
@@ -117,6 +130,11 @@ class Waiter:
         return self._clock() - self._start
 
     @property
+    def left(self) -> float | None:
+        """Say for how many seconds it may go on; ``None`` if there is no end."""
+        return None if self._deadline is None else self._deadline - self._clock()
+
+    @property
     def which(self) -> int:
         """The index of the lock that may be free, or is to be judged."""
         return 0 if self._wait is None else self._wait.which
@@ -126,24 +144,45 @@ class Waiter:
         self._notice = notice
 
     def in_turn(self, *, fair: bool) -> bool:
-        """Tell whether a try would pass by nobody who came before."""
+        """Tell whether a try now would overtake no waiter that came earlier."""
         return self._wait is None or self._wait.in_turn(fair=fair)
+
+    def failed(self, outcome: int) -> None:
+        """Take note of a try that failed."""
+
+    def served(self) -> None:
+        """Take note that this one came in by one of several locks that share a queue."""
+        if self._queue is not None:
+            _native.burst_began(self._queue)
+
+    def pause_async(self) -> Awaitable[bool]:
+        """Refuse: this is a thread's wait."""
+        raise NotImplementedError
 
     def pause(self) -> bool:
         """Wait until something may have changed; ``False`` if the time is over."""
         self.outcome = None
+        if self._wait is None:
+            pause = self.next_pause()
+            if pause is not None:
+                self._sleep(pause)
+            return pause is not None
         now = self._clock()
         if self._deadline is not None and now >= self._deadline:
             return False
-        if self._wait is None:
-            pause = next(self._pauses, None)
-            if pause is None:
-                return False
-            if self._deadline is not None:
-                pause = min(pause, self._deadline - now)
-            self._sleep(pause)
-            return True
         return self._hear(self._wait, now)
+
+    def next_pause(self) -> float | None:
+        """Say how long to pause for those who sleep by themselves; ``None``: the time is over."""
+        now = self._clock()
+        if self._deadline is not None and now >= self._deadline:
+            return None
+        if self._notice is not None:
+            self._notice.tell(now)
+        pause = next(self._pauses, None)
+        if pause is not None and self._deadline is not None:
+            pause = min(pause, self._deadline - now)
+        return pause
 
     def _hear(self, wait: _native.Wait, now: float) -> bool:
         until = self._next_look(now)
@@ -158,7 +197,7 @@ class Waiter:
         if self._deadline is not None:
             until = min(until, self._deadline)
         # The core counts from its own clock: what is left counts, not what time it is.
-        end = _native.now_ns() + int((until - now) * 1e9)
+        end = _native.now_ns() + int(min(until - now, _FOREVER) * 1e9)
         while True:
             outcome = wait.wait(end) if self._lock is None else wait.take(self._lock, end)
             if outcome != -errno.EINTR:  # Python's handlers have run meanwhile
@@ -177,9 +216,7 @@ class Waiter:
         elif outcome == _native.BLIND:
             self._grope(wait, end)
         elif outcome == _native.TIME:
-            self._until = self._check = None
-            wait.due()
-            self.judge = True
+            self._time_is_over(wait)
         elif outcome == _native.HELD:
             self._free = _LOST_RACES
             self.judge = False
@@ -198,26 +235,36 @@ class Waiter:
                     return None
                 self._until = now + pause
             else:
-                self._until = now + _SAFETY
+                self._until = inf if _CORE_LOOKS else now + _SAFETY
         if self._check is not None and not self._scheduled:
             return min(self._until, self._check)
         return self._until
 
+    def _time_is_over(self, wait: _native.Wait) -> None:
+        """Have the holder judged, unless the time was only that of a notice."""
+        now = self._clock()
+        ends = (self._until, self._check, self._deadline)
+        self.judge = any(end is not None and now >= end - _CLOCKS_DIFFER for end in ends)
+        if self.judge:
+            self._until = self._check = None
+            wait.due()
+
     def _grope(self, wait: _native.Wait, end: int) -> None:
-        """Pause where no event can be relied on: the longer, the more others come first."""
+        """Pause where no event can be relied on, and the core doesn't do it by itself."""
         self.judge = None
         if not self._scheduled:
-            pause = next(self._pauses, _LONGEST) * (1 + wait.ahead)
+            pause = next(self._pauses, _LONGEST)
             end = min(end, _native.now_ns() + int(pause * 1e9))
         if wait.sleep(end) == _native.TIME and self._scheduled:
             self._until = None
         wait.due()
 
-    def judged(self, view: Any, again_at: int | None) -> None:
+    def judged(self, seen: _native.Instance, again_at: int | None) -> None:
         """Let the instance be that was looked at, until some time of ``now_ns``, or for good."""
-        self.judge = None if self._wait is None or self._wait.blind else False
+        blind = self._wait is None or (self._wait.blind and not _CORE_LOOKS)
+        self.judge = None if blind or self._scheduled else False
         if self._wait is not None:
-            self._wait.judged(self._wait.which, view)
+            self._wait.judged(self._wait.which, seen)
             if again_at is not None:
                 self._check = self._clock() + max(0, again_at - _native.now_ns()) / 1e9
 
@@ -235,11 +282,26 @@ class Waiter:
             self.over()
 
 
-def sleep_while_held(lock: Any, seconds: float) -> bool:
-    """Sleep so long, or until nothing is at the lock's path, which gives ``True``.
+class PauseWhileHeld(Pause):
+    """So many seconds, or less: ``True`` if nothing is at the lock's path meanwhile.
 
-    It is for those who judge and try by rules of their own, at times of their own.
+    It is for those who judge and try by rules of their own, at times of their own.  In the
+    event loop it is always the whole time.
     """
+
+    __slots__ = ("lock",)
+
+    def __init__(self, seconds: float, lock: Any) -> None:
+        super().__init__(seconds)
+        self.lock = lock
+
+    def pause(self) -> bool:
+        """Sleep in this thread."""
+        return sleep_while_held(self.lock, self.seconds)
+
+
+def sleep_while_held(lock: Any, seconds: float) -> bool:
+    """Sleep so long, or until nothing is at the lock's path, which gives ``True``."""
     end = _native.now_ns() + int(seconds * 1e9)
     wait = _native.Wait((lock,))
     _process.add_wait(wait)
@@ -252,7 +314,7 @@ def sleep_while_held(lock: Any, seconds: float) -> bool:
                 seen = _native.look(wait.path)
                 if seen is None:
                     return True
-                wait.judged(0, seen.view)
+                wait.judged(0, seen)
             elif outcome != -errno.EINTR:
                 _native.raise_os_error(outcome, wait.path)
         return bool(outcome == _native.FREE)

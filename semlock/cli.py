@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._cli.table import BAD, BY_SIGNAL, OK, USAGE, find
+from semlock._cli.table import ANSWERED_BY_OUTPUT, BAD, BY_SIGNAL, OK, USAGE, find
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -34,19 +34,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parse(sys.argv[1:] if arguments is None else list(arguments))
         if options.verb == "version":
             from semlock import __version__  # noqa: PLC0415
+            from semlock._cli.output import write  # noqa: PLC0415
 
-            print(f"semlock {__version__}")
-            return OK
-        code = _action(options.verb)(options)
-        sys.stdout.flush()
+            write(f"semlock {__version__}")
+            code = OK
+        else:
+            code = _action(options.verb)(options)
+        if options.verb != "run":  # whose standard output is the command's
+            code = _after_output(options.verb, code)
     except UsageError as error:
         return _wrong_usage(error)
     except KeyboardInterrupt:
         return BY_SIGNAL + _INTERRUPT
     except Exception as error:  # noqa: BLE001 - told apart there
         if _is_broken_pipe(error):
-            # Whoever read our output has heard enough; nothing is left to be flushed.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             return BY_SIGNAL + _PIPE
         return _failed(error, options)
     except BaseException as ending:
@@ -68,8 +70,37 @@ def _action(name: str) -> Action:
     return action
 
 
+def _after_output(verb: str, code: int) -> int:
+    """Write out what is left, and give the exit code.
+
+    Verbs that do or decide something have settled it before, by that alone.
+    """
+    from semlock._cli.output import say, unwritten  # noqa: PLC0415 - the verb has it already
+
+    error = unwritten()
+    if error is None:
+        return code
+    broken = _is_broken_pipe(error)
+    _drop_output()
+    if not broken:
+        say(f"standard output can't be written: {error.strerror}")
+    if verb not in ANSWERED_BY_OUTPUT or code != OK:
+        return code
+    return BY_SIGNAL + _PIPE if broken else BAD
+
+
+def _drop_output() -> None:
+    """Have what can't be written go nowhere, so that it isn't tried again."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError):
+        pass
+
+
 def _is_broken_pipe(error: Exception) -> bool:
-    """Tell whether nobody reads our output any more."""
+    """Tell whether our output has no reader any more."""
     if sys.platform == "win32":
         # The C library there says that an argument is invalid.  An error of a file has the
         # system's own number too.
@@ -82,15 +113,15 @@ def _is_broken_pipe(error: Exception) -> bool:
 
 def _wrong_usage(error: UsageError) -> int:
     from semlock._cli.helping import usage  # noqa: PLC0415 - only where something is wrong
-    from semlock._cli.output import say  # noqa: PLC0415
+    from semlock._cli.output import say, write  # noqa: PLC0415
 
     say(str(error))
-    print(usage(error.verb), file=sys.stderr)
+    write(usage(error.verb), to_stderr=True)
     return USAGE
 
 
 def _failed(error: Exception, options: Options | None) -> int:
-    from semlock._cli.output import print_error, say  # noqa: PLC0415 - only where it is wrong
+    from semlock._cli.output import print_error, say, sentence  # noqa: PLC0415 - then only
     from semlock._errors import SemlockError  # noqa: PLC0415
 
     if not isinstance(error, (OSError, ValueError, SemlockError)):
@@ -98,7 +129,7 @@ def _failed(error: Exception, options: Options | None) -> int:
     if options is not None and options.json:
         print_error(error, of_run=options.verb == "run")
     else:
-        say(str(error))
+        say(sentence(error))
     return BAD
 
 
@@ -110,6 +141,7 @@ def entry() -> NoReturn:
     """
     import atexit  # noqa: PLC0415 - only for a program
 
+    _fill_standard_streams()
     try:
         code = main()
     except BaseException:  # noqa: BLE001 - the interpreter would do the same
@@ -119,14 +151,43 @@ def entry() -> NoReturn:
         sys.exit(code)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        if not _flushed(stream):
-            code = code or BAD
+        _flush(stream)
     os._exit(code)
 
 
-def _flushed(stream: TextIO) -> bool:
+def _flush(stream: TextIO | None) -> None:
     try:
-        stream.flush()
-    except (OSError, ValueError, AttributeError):
-        return False  # a full disk, nobody who reads any more, or no such stream
-    return True
+        if stream is not None:
+            stream.flush()
+    except (OSError, ValueError):
+        pass  # the exit code is settled
+
+
+def _fill_standard_streams() -> None:
+    """Have no file of ours become a standard stream that was closed, and be written to.
+
+    What takes the place can't be written to either, and is closed in a command that is run.
+    """
+    if sys.platform == "win32":
+        return
+    import io  # noqa: PLC0415 - it is there already
+
+    for number in range(3):
+        if _is_closed(number):
+            # Where there are no devices, the directory will do.
+            os.open(os.devnull if os.path.exists(os.devnull) else "/", os.O_RDONLY)
+    if sys.stdout is None:
+        try:
+            sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as we live
+        except OSError:
+            sys.stdout = io.StringIO()
+    if sys.stderr is None:
+        sys.stderr = io.StringIO()
+
+
+def _is_closed(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return True
+    return False

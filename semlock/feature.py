@@ -2,36 +2,42 @@
 
 It is stale by age alone.  A file that is no record counts as removable, but only when it has
 not changed for the grace time, so that a lock which another program is just writing is not
-stolen; the functions wait for that time, two seconds at most, rather than give up on it.
+stolen; the functions wait for that time, two seconds at most, rather than give up on it, and
+see within a twentieth of a second that it is written.
 """
 
 from __future__ import annotations
 
-import math
+import errno
 import os
 import re
+import stat
+import sys
 import time
 
-from semlock import _dialects, _native, _process, policy
+from semlock import _native, _process, policy
 from semlock._engine import BaseLock
 from semlock._errors import LockLostError, LockPathError, LockRecordError, NotHeldError
 from semlock._identity import this_process
 from semlock._policy import GRACE
-from semlock._records import LockInfo
-from semlock._status import remove_exactly
+from semlock._records import LockInfo, text_of
+from semlock._status import absolute, remove_exactly
+from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Any
 
-    from semlock._engine import Durability
+    from typing_extensions import Unpack
+
+    from semlock._engine import LockOptions
     from semlock._identity import Process
     from semlock._policy import Policy
     from semlock._status import LockStatus, StrPath
-    from semlock._waiting import Schedule
 
 __all__ = [
     "STALE_SECONDS",
+    "AsyncFeatureLock",
     "FeatureLock",
     "acquire_feature_lock",
     "check_feature_lock",
@@ -47,40 +53,50 @@ STATE_DIR = ".mahabharatha/state"
 ENVIRONMENT_VARIABLE = "MAHABHARATHA_FEATURE"
 
 STALE_SECONDS = 7200.0
+REFRESH_INTERVAL = 1200.0  # of a lock that the command holds
 MAX_PID = 4_194_304  # the largest that Linux can be told to give
 _MAX_AHEAD = 86_400.0
 
 # \Z and not $, which would let a final newline through.
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*\Z")
-# What Python's own int() and float() read besides, "+5", "1_000" and other scripts' digits,
-# no writer of this format has ever written.
-_RECORD = re.compile(r"(?P<pid>[0-9]{1,10}):(?P<time>[0-9]{1,15}(\.[0-9]{0,20})?)\Z", re.ASCII)
+_NAME_RULE = (
+    "it begins with a letter or digit, and goes on with those, '.', '-' and '_', without '..'"
+)
+
+# How long the functions pause between two looks at a file that is just being written.
+_FIRST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.05
 
 
 def _validate(feature: str) -> str:
     if not isinstance(feature, str) or ".." in feature or not _NAME.match(feature):
-        raise ValueError(
-            f"{feature!r} is no feature name: it begins with a letter or digit, and goes on with "
-            "those, '.', '-' and '_', without '..'"
-        )
+        error = ValueError(f"Invalid feature name: {feature!r}")  # the specification's words
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(_NAME_RULE)
+        raise error
     return feature
 
 
 def decode(content: bytes) -> LockInfo:
-    """Read ``pid:timestamp`` within its bounds; ``LockRecordError`` if it is anything else."""
+    """Read ``pid:timestamp`` within its bounds; ``LockRecordError`` if it is anything else.
+
+    The numbers are what Python's ``int`` and ``float`` read, since that is how the original
+    reads them: a lock that it respects is never taken for no record here.
+    """
+    text = text_of(content).strip()
+    first, _, second = text.partition(":")
     try:
-        text = content.decode("utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise LockRecordError(f"the record is not UTF-8: {error}") from None
-    match = _RECORD.match(text)
-    if match is None:
-        raise LockRecordError(f"the record is not pid:timestamp: {text!r:.60}")
-    pid, timestamp = int(match["pid"]), float(match["time"])
+        pid, timestamp = int(first), float(second)  # an empty text is no number
+    except ValueError:
+        raise LockRecordError(f"the record is not pid:timestamp: {text!r:.60}") from None
     if not 1 <= pid <= MAX_PID:
-        raise LockRecordError(f"the record's pid is not between 1 and {MAX_PID}: {pid}")
-    if not 0 < timestamp <= time.time() + _MAX_AHEAD or not math.isfinite(timestamp):
+        raise LockRecordError(f"the record's pid is not between 1 and {MAX_PID}: {first!r:.60}")
+    if not 0 < timestamp <= time.time() + _MAX_AHEAD:  # which "nan" is not either
         raise LockRecordError(f"the record's timestamp is more than a day ahead: {timestamp}")
-    return LockInfo(pid=pid, timestamp=timestamp)
+    # A stamp without a fraction counts whole seconds, and is compared with such.
+    return LockInfo(
+        pid=pid, timestamp=int(timestamp) if second.strip().isdigit() else timestamp
+    )
 
 
 def stale(stale_seconds: float | None = STALE_SECONDS) -> Policy:
@@ -97,6 +113,7 @@ class FeatureLock(BaseLock):
 
     __slots__ = ("feature",)
     _each_time = True
+    _strict = True
 
     def __init__(
         self,
@@ -104,27 +121,13 @@ class FeatureLock(BaseLock):
         gsd_dir: StrPath = GSD_DIR,
         *,
         stale_seconds: float | None = STALE_SECONDS,
-        timeout: float | None = None,
-        policy: Policy | None = None,
-        retry: Schedule | None = None,
-        durability: Durability = "full",
-        mode: int = 0o644,
-        reentrant: bool = False,
-        heartbeat: float | None = None,
-        on_lost: Callable[[FeatureLock, LockLostError], object] | None = None,
+        **options: Unpack[LockOptions],
     ) -> None:
+        if "tag" in options:
+            raise TypeError("the record of a feature lock has no place for a tag")
         self.feature = _validate(feature)
-        super().__init__(
-            os.path.join(os.fspath(gsd_dir), "specs", feature, ".lock"),
-            timeout=timeout,
-            policy=policy or stale(stale_seconds),
-            retry=retry,
-            durability=durability,
-            mode=mode,
-            reentrant=reentrant,
-            heartbeat=heartbeat,
-            on_lost=on_lost,
-        )
+        options["policy"] = options.get("policy") or stale(stale_seconds)
+        super().__init__(os.path.join(os.fspath(gsd_dir), "specs", feature, ".lock"), **options)
 
     def _compose(self, owner: Process | None) -> _native.Record:
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
@@ -132,24 +135,38 @@ class FeatureLock(BaseLock):
         if process.pid > MAX_PID:
             raise LockRecordError(f"process {process.pid} has no place in a feature lock")
         return _native.Record(
-            # Seven places, as many as a float of today has, so that a refresh keeps the length.
-            f"{process.pid}:{time.time():.7f}".encode("ascii"),
+            _record_of(process.pid, time.time()),
             stamp_at=-1,
             token_at=-1,
             witness_at=-1,
             mode=self._mode,
             durability=_native.DURABILITY[self._durability],
-            detached=owner is not None,
         )
 
     def _decode(self, content: bytes) -> LockInfo:
         return decode(content)
 
-    def _text(self, record: _native.Record, stamp: int) -> bytes:
-        pid, _, won = record.text.partition(b":")
-        if int(won.partition(b".")[0]) == stamp:
-            return record.text  # the time of winning, to its last digit
-        return b"%s:%d.0000000" % (pid, stamp)
+    def _text(self, record: _native.Record, stamp: int) -> bytes:  # noqa: ARG002 - in whole seconds
+        return record.text
+
+    def _refresh(self, patience: float) -> bool:
+        """Write the present time into the record, with its fraction."""
+        record = self._record
+        if record is None or not self._native.held:
+            return super()._refresh(patience)
+        before, done = record.text, False
+        try:
+            record.text = _record_of(int(before.partition(b":")[0]), time.time())
+            done = super()._refresh(patience)
+        finally:
+            if not done:
+                record.text = before  # which is what stands in the file
+        return done
+
+
+def _record_of(pid: int, now: float) -> bytes:
+    # Seven places, as many as a float of today has, so that a refresh keeps the length.
+    return f"{pid}:{max(0.0, now):018.7f}".encode("ascii")
 
 
 # The locks that the functions below hold in this process, by their paths.
@@ -165,11 +182,15 @@ def acquire_feature_lock(feature: str, gsd_dir: StrPath = GSD_DIR) -> bool:
     lock = FeatureLock(feature, gsd_dir)
     try:
         taken = lock.try_acquire()
-        if not taken and _wait_until_it_is_written(lock.status()):
+        if not taken and _settled(lock).is_worth_a_try:
             lock._native.look_at = 0  # judge it again now, not when another look is due
             taken = lock.try_acquire()
     except LockPathError:
         return False  # a directory or a link stands there, which this system takes for a lock
+    except OSError:
+        if _is_unreadable(lock):
+            return False  # what can't be read can't be compared, so it is not removed
+        raise
     if taken:
         _held[lock.path] = lock
     return taken
@@ -187,9 +208,7 @@ def release_feature_lock(feature: str, gsd_dir: StrPath = GSD_DIR) -> None:
         else:
             return
     try:
-        found = lock.status()
-        if _wait_until_it_is_written(found):
-            found = lock.status()
+        found = _settled(lock).found
         corrupt = found.info is None and found.reason is not None
         if corrupt or (found.info is not None and found.info.pid == os.getpid()):
             remove_exactly(found, lock._encoded, robs=not corrupt)
@@ -215,19 +234,80 @@ def check_feature_lock(
     }
 
 
-def _wait_until_it_is_written(found: LockStatus) -> bool:
-    """Wait for the rest of the grace time if the file is no record (yet).
+class _Settled:
+    """What was found when it was no longer being written, and whether a try may take it now."""
 
-    ``True`` if it is worth another look.  Only a file that was written to a moment ago makes
-    anybody wait.
+    __slots__ = ("found", "is_worth_a_try")
+
+    def __init__(self, found: LockStatus, is_worth_a_try: bool) -> None:
+        self.found = found
+        self.is_worth_a_try = is_worth_a_try
+
+
+def _settled(lock: FeatureLock) -> _Settled:
+    """Look, and go on looking for the rest of the grace time while the file is no record (yet).
+
+    Only a file that was written to a moment ago makes anyone wait.
     """
+    found = lock.status()
+    waited = _made_readable(found)
+    if waited:
+        found = lock.status()
+    pause = _FIRST_PAUSE
+    while _is_being_written(found):
+        waited = True
+        rest = max(0.0, GRACE - found.unchanged_for(time.time())) + 0.01
+        time.sleep(min(pause, rest))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+        found = lock.status()
+    return _Settled(found, found.state == "free" or (waited and found.reason is not None))
+
+
+def _is_being_written(found: LockStatus) -> bool:
     if found.state == "free" or found.verdict == "alive" or found.reason is not None:
-        return found.state == "free"
-    young = found.unchanged_for(time.time()) < GRACE
-    cut = found.info is None or policy.may_be_cut(found)
-    if not young or not cut:
         return False
-    time.sleep(max(0.0, GRACE - found.unchanged_for(time.time())) + 0.01)
+    cut = found.info is None or policy.may_be_cut(found)
+    return cut and not _is_forbidden(found) and found.unchanged_for(time.time()) < GRACE
+
+
+def _is_forbidden(found: LockStatus) -> bool:
+    return found.instance is not None and found.instance.error in (-errno.EACCES, -errno.EPERM)
+
+
+def _is_unreadable(lock: FeatureLock) -> bool:
+    try:
+        look = lock.status().instance
+    except OSError:
+        return True
+    return look is not None and look.error != 0
+
+
+def _made_readable(found: LockStatus) -> bool:
+    """Let the owner of a lock file that forbids reading read it; ``True`` if that was done.
+
+    The original deletes what it can't read.  What the file says, and the kernel about its
+    holder, tells a lock that is alive from one that may go.  Another user's file stays as it
+    is: it may be a lock that is private.
+    """
+    look = found.instance
+    if sys.platform != "linux" or look is None or not _is_forbidden(found):
+        return False
+    handle = None
+    try:
+        handle = os.open(found.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        seen = os.fstat(handle)
+        if (seen.st_dev, seen.st_ino, seen.st_uid) != (
+            *look.identity,
+            os.geteuid(),
+        ):
+            return False
+        # By the descriptor: the name may be another file's by now.
+        os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(seen.st_mode) | stat.S_IRUSR)
+    except OSError:
+        return False
+    finally:
+        if handle is not None:
+            os.close(handle)
     return True
 
 
@@ -270,5 +350,56 @@ def _written(entry: os.DirEntry[str]) -> float:
 
 def status(feature: str, gsd_dir: StrPath = GSD_DIR) -> LockStatus:
     """Say who has the lock of a feature, with verdict and evidence."""
-    path = os.path.join(os.fspath(gsd_dir), "specs", _validate(feature), ".lock")
-    return _dialects.status(path, decode, stale())
+    return SYSTEM.status(os.path.join(os.fspath(gsd_dir), "specs", _validate(feature), ".lock"))
+
+
+def _feature_of(path: str) -> tuple[str, str] | None:
+    """Find feature and base directory in the path of a feature lock."""
+    rest, name = os.path.split(absolute(path))
+    rest, feature = os.path.split(rest)
+    base, specs = os.path.split(rest)
+    return (feature, base) if name == ".lock" and specs == "specs" and feature else None
+
+
+def _lock_at(
+    path: str,
+    *,
+    tag: str | None = None,
+    stale: float | None = STALE_SECONDS,
+    kind: type[FeatureLock] = FeatureLock,
+    **options: Any,
+) -> FeatureLock:
+    """Make the lock of which this is the file.  Its record has no place for a tag."""
+    del tag
+    found = _feature_of(path)
+    if found is None:
+        raise LockPathError(
+            f"{path} is no feature lock, which is named <directory>/specs/<feature>/.lock",
+            path=path,
+        )
+    return kind(*found, stale_seconds=stale, **options)
+
+
+def _restamp(content: bytes, info: LockInfo, now: float) -> bytes:  # noqa: ARG001
+    pid, _, stamp = content.partition(b":")
+    _, dot, fraction = stamp.strip().partition(b".")
+    return pid + b":%d" % int(now) + dot + b"0" * len(fraction)
+
+
+SYSTEM = System(
+    "feature",
+    decode=decode,
+    stale=stale,
+    owns_path=lambda path: _feature_of(path) is not None,
+    claims=later("semlock._forms", "feature"),
+    restamp=_restamp,
+    refresh=lambda _: REFRESH_INTERVAL,
+    lock=_lock_at,
+    options=("stale",),
+    async_lock=later("semlock._async_systems", "feature_at"),
+)
+
+if TYPE_CHECKING:
+    from semlock._async_systems import AsyncFeatureLock
+else:
+    __getattr__ = for_tasks(__name__, AsyncFeatureLock="AsyncFeatureLock")

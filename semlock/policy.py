@@ -10,6 +10,8 @@ both do; a plain function of a ``LockStatus`` can stand on either side::
 
 A policy that is not ``ProofOfDeath`` may rob a holder that lives.  The holder finds out at
 its next ``check``, ``refresh`` or ``release``.
+
+Ages are never early: see ``older``.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from time import time
 from semlock import _native
 from semlock._identity import DEAD, process_is_gone
 from semlock._policy import GRACE, proof_of_death
+from semlock._seconds import checked_age
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -36,6 +39,10 @@ class Policy:
     def __call__(self, status: LockStatus) -> str | None:
         """Give the reason why the lock may be taken, or ``None``."""
         raise NotImplementedError
+
+    def due_in(self, status: LockStatus) -> float | None:
+        """Give the seconds until it permits the lock, 0 for now; ``None`` if time is not enough."""
+        return 0.0 if self(status) else None
 
     def __or__(self, other: PolicyFunction) -> Any:
         return Any(self, other)
@@ -60,6 +67,13 @@ class Policy:
         return hash(repr(self))
 
 
+def due_in(policy: PolicyFunction, status: LockStatus) -> float | None:
+    """Ask any policy for the seconds until it permits the lock; a function knows only of now."""
+    if isinstance(policy, Policy):
+        return policy.due_in(status)
+    return 0.0 if policy(status) else None
+
+
 def _words(answer: object) -> str | None:
     if not answer:
         return None
@@ -82,6 +96,11 @@ class Any(Policy):
                 return reason
         return None
 
+    def due_in(self, status: LockStatus) -> float | None:
+        """Give the time of the first that permits it."""
+        times = [due_in(policy, status) for policy in self.policies]
+        return min((time for time in times if time is not None), default=None)
+
 
 class All(Policy):
     """Permit what all of several policies permit."""
@@ -101,6 +120,12 @@ class All(Policy):
             reasons.append(reason)
         return " and ".join(reasons) or None
 
+    def due_in(self, status: LockStatus) -> float | None:
+        """Give the time of the last that permits it, if none of them needs more than time."""
+        times = [due_in(policy, status) for policy in self.policies]
+        known = [time for time in times if time is not None]
+        return max(known) if known and len(known) == len(times) else None
+
 
 class ProofOfDeath(Policy):
     """Permit what a dead process held: the default of every lock."""
@@ -112,32 +137,61 @@ class ProofOfDeath(Policy):
         return proof_of_death(status)
 
 
+# How far apart two floats are that stand for one moment of today, and some more.
+_ROUNDING = 1e-6
+
+
+def older(since: float, limit: float, now: float, *, ticks: int | None = None) -> bool:
+    """Tell whether a stamp is older than a limit: strictly, and never early.
+
+    A stamp of whole seconds (an ``int``) may have been written almost a second later than it
+    says.  So the clock is read in whole seconds too, and the limit is rounded up to them.
+    ``ticks`` gives another number of ticks in a second; without it, other stamps are exact.
+    """
+    if ticks is None:
+        if not isinstance(since, int):
+            return now - since > limit
+        ticks = 1
+    counted = (now + _ROUNDING) * ticks // 1 - (since + _ROUNDING) * ticks // 1
+    return counted - 1 >= limit * ticks
+
+
 class Age(Policy):
     """Permit what is older than so many seconds by its record, strictly; ``None`` or 0 never.
 
-    A file without a readable record has no age here: see ``Unreadable``.  With
+    Most records count whole seconds: there a fraction of a second is rounded up, see
+    ``older``.  A file without a readable record has no age here: see ``Unreadable``.  With
     ``or_file=True`` the time of the file's last writing counts where the record has none.
     """
 
     __slots__ = ("seconds", "or_file")
 
     def __init__(self, seconds: float | None, *, or_file: bool = False) -> None:
-        if seconds is not None and not seconds >= 0:
-            raise ValueError(f"an age is a number of seconds from 0 on, not {seconds!r}")
-        self.seconds = seconds
+        self.seconds = None if seconds is None else checked_age(seconds, "an age is")
         self.or_file = or_file
+
+    def _since(self, status: LockStatus) -> float | None:
+        since = None if status.info is None else status.info.timestamp
+        return status.written_at if since is None and self.or_file else since
 
     def __call__(self, status: LockStatus) -> str | None:
         """Say how old it is, if that is too old."""
-        since = None if status.info is None else status.info.timestamp
-        if since is None and self.or_file:
-            since = status.written_at
+        since, now = self._since(status), time()
         if not self.seconds or since is None or may_be_cut(status):
             return None
-        age = time() - since
-        if age <= self.seconds:
+        if not older(since, self.seconds, now):
             return None
-        return f"it is {age:.0f} s old, more than {self.seconds:g} s"
+        return f"it is {now - since:.0f} s old, more than {self.seconds:g} s"
+
+    def due_in(self, status: LockStatus) -> float | None:
+        """Give the time until it is old enough."""
+        since = self._since(status)
+        if not self.seconds or since is None:
+            return None
+        if self(status):
+            return 0.0
+        exact = 1.0 if isinstance(since, int) else 0.0
+        return max(0.0, since + self.seconds + exact - time())
 
 
 # Ten digits since 2001 and until 2286: a number with fewer has lost its end, or is very old.
@@ -150,7 +204,7 @@ def may_be_cut(status: LockStatus) -> bool:
     Cut short, a time of today looks like one of decades ago.  So a time of fewer digits is
     believed only when the file has not changed for the grace time.
     """
-    look = status._look
+    look = status.instance
     since = None if status.info is None else status.info.timestamp
     if look is None or since is None or since >= _TEN_DIGITS:
         return False
@@ -192,10 +246,10 @@ class Unreadable(Policy):
 
     def __call__(self, status: LockStatus) -> str | None:
         """Say for how long it has been no record."""
-        look = status._look
+        look = status.instance
         if status.info is not None or look is None:
             return None
-        if look.view.kind != _native.REGULAR or look.error == _NO_PERMISSION:
+        if look.kind != _native.REGULAR or look.error == _NO_PERMISSION:
             return None
         unchanged = status.unchanged_for(time())
         if unchanged < self.grace:

@@ -6,6 +6,7 @@ they are used up, the wait is over as if its time were.
 
 from __future__ import annotations
 
+from semlock._seconds import checked_pause
 from semlock._waiting import chance as _chance
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -21,9 +22,7 @@ class Every:
     __slots__ = ("retries", "seconds")
 
     def __init__(self, seconds: float, *, retries: int | None = None) -> None:
-        if not seconds > 0:
-            raise ValueError(f"a pause is a number of seconds above 0, not {seconds!r}")
-        self.seconds = seconds
+        self.seconds = checked_pause(seconds, "a pause")
         self.retries = _checked_retries(retries)
 
     def __call__(self) -> Iterator[float]:
@@ -55,11 +54,11 @@ class Growing:
         retries: int | None = None,
         randomize: bool = False,
     ) -> None:
-        if not first > 0 or not first <= longest:
+        if not _is_above(first, 0) or not (_is_above(longest, 0) and first <= longest):
             raise ValueError(
                 f"pauses begin above 0 and end at `longest`, not {first!r} … {longest!r}"
             )
-        if not factor >= 1:
+        if not isinstance(factor, (int, float)) or not factor >= 1:
             raise ValueError(f"factor is a number from 1 on, not {factor!r}")
         self.first = first
         self.factor = factor
@@ -83,7 +82,11 @@ class Growing:
         )
 
 
+def _is_above(number: object, limit: float) -> bool:
+    return isinstance(number, (int, float)) and number > limit
+
+
 def _checked_retries(retries: int | None) -> int | None:
-    if retries is not None and retries < 0:
+    if retries is not None and (not isinstance(retries, int) or retries < 0):
         raise ValueError(f"retries is None or a number from 0 on, not {retries!r}")
     return retries

@@ -7,24 +7,26 @@ Locks of semlock processes that are proven dead are taken over at once besides.
 
 from __future__ import annotations
 
-from semlock import _dialects, policy, retry
+from semlock import policy, retry
 from semlock._lock import TextLock
-from semlock._records import decode_text
+from semlock._records import decode_text, restamp_text
+from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Any
 
-    from semlock._engine import Durability
-    from semlock._errors import LockLostError
+    from typing_extensions import Unpack
+
+    from semlock._engine import LockOptions
     from semlock._policy import Policy
     from semlock._status import LockStatus, StrPath
-    from semlock._waiting import Schedule
 
-__all__ = ["STALE_TIMEOUT", "Semaphore", "decode", "stale", "status"]
+__all__ = ["STALE_TIMEOUT", "AsyncSemaphore", "Semaphore", "decode", "stale", "status"]
 
 STALE_TIMEOUT = 3600.0
 RETRY_INTERVAL = 0.1
+REFRESH_INTERVAL = 600.0  # of a lock that the command holds: several times in an hour
 
 decode = decode_text
 
@@ -37,7 +39,8 @@ def stale(stale_timeout: float | None = STALE_TIMEOUT) -> Policy:
 class Semaphore(TextLock):
     """A lock by sema's protocol.
 
-    :stale_timeout:   seconds after which a lock counts as stale; 0 or ``None``: never
+    :stale_timeout:   seconds after which a lock counts as stale; 0 or ``None``: never.
+                        Records count whole seconds, so a fraction is rounded up
     :retry_interval:  seconds between two tries of a wait
     :timeout:         seconds that ``acquire`` waits: ``None`` for ever, 0 one try
 
@@ -47,6 +50,7 @@ class Semaphore(TextLock):
     """
 
     __slots__ = ()
+    _strict = True
 
     def __init__(
         self,
@@ -54,28 +58,11 @@ class Semaphore(TextLock):
         *,
         stale_timeout: float | None = STALE_TIMEOUT,
         retry_interval: float = RETRY_INTERVAL,
-        timeout: float | None = None,
-        tag: str | None = None,
-        policy: Policy | None = None,
-        retry: Schedule | None = None,
-        durability: Durability = "full",
-        mode: int = 0o644,
-        reentrant: bool = False,
-        heartbeat: float | None = None,
-        on_lost: Callable[[Semaphore, LockLostError], object] | None = None,
+        **options: Unpack[LockOptions],
     ) -> None:
-        super().__init__(
-            path,
-            tag=tag,
-            timeout=timeout,
-            policy=policy or stale(stale_timeout),
-            retry=retry or _every(retry_interval),
-            durability=durability,
-            mode=mode,
-            reentrant=reentrant,
-            heartbeat=heartbeat,
-            on_lost=on_lost,
-        )
+        options["policy"] = options.get("policy") or stale(stale_timeout)
+        options["retry"] = options.get("retry") or _every(retry_interval)
+        super().__init__(path, **options)
 
 
 _every = retry.Every
@@ -83,4 +70,33 @@ _every = retry.Every
 
 def status(path: StrPath, *, stale_timeout: float | None = STALE_TIMEOUT) -> LockStatus:
     """Say who holds the lock at this path by sema's rules."""
-    return _dialects.status(path, decode, stale(stale_timeout))
+    return SYSTEM.status(path, stale(stale_timeout))
+
+
+def _lock_at(
+    path: StrPath,
+    *,
+    stale: float | None = STALE_TIMEOUT,
+    kind: type[Semaphore] = Semaphore,
+    **options: Any,
+) -> Semaphore:
+    return kind(path, stale_timeout=stale, **options)
+
+
+SYSTEM = System(
+    "sema",
+    decode=decode,
+    stale=stale,
+    recognises=lambda info: info.token is None,
+    claims=later("semlock._forms", "sema"),
+    restamp=restamp_text,
+    refresh=lambda _: REFRESH_INTERVAL,
+    lock=_lock_at,
+    options=("stale",),
+    async_lock=later("semlock._async_systems", "sema_at"),
+)
+
+if TYPE_CHECKING:
+    from semlock._async_systems import SemaAsyncSemaphore as AsyncSemaphore
+else:
+    __getattr__ = for_tasks(__name__, AsyncSemaphore="SemaAsyncSemaphore")

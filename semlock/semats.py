@@ -12,48 +12,77 @@ import os
 import re
 from time import time
 
-from semlock import _dialects, _native, policy, retry
-from semlock._cleaning import Removed, clean_matching
-from semlock._errors import LockPathError, LockRecordError, NotHeldError
+from semlock import _forms, _native, policy, retry
+from semlock._cleaning import Removed, leftovers, remove_all
+from semlock._errors import (
+    LockHeldError,
+    LockLostError,
+    LockLostWarning,
+    LockPathError,
+    LockRecordError,
+    NotHeldError,
+)
 from semlock._lock import TextLock
-from semlock._policy import GRACE, reason_to_remove
-from semlock._records import LockInfo, decode_fields, parse_integer
+from semlock._policy import GRACE
+from semlock._records import LockInfo, info_of, parse_integer, restamp_text, text_of
 from semlock._status import remove_exactly
+from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Any
 
-    from semlock._engine import Durability
-    from semlock._errors import LockLostError
+    from typing_extensions import Unpack
+
+    from semlock._engine import LockOptions
     from semlock._policy import Policy
     from semlock._status import LockStatus, StrPath
-    from semlock._waiting import Schedule
 
-__all__ = ["STALE_TIMEOUT", "Semaphore", "clean_stale", "decode", "stale", "status"]
+__all__ = [
+    "STALE_TIMEOUT",
+    "AsyncSemaphore",
+    "Semaphore",
+    "clean_stale",
+    "decode",
+    "stale",
+    "status",
+]
 
 STALE_TIMEOUT = 3600.0
 RETRY_INTERVAL = 0.1
+REFRESH_INTERVAL = 600.0  # of a lock that the command holds: several times in an hour
 MAX_TAG_LENGTH = 10_000
+_TRIES = 100
 
-# The tool's own temporary files: <path>.<pid>.<16 hexadecimal digits>.tmp
-_TEMPORARY = re.compile(r"(?P<name>.+)\.(?P<pid>[0-9]{1,10})\.[0-9a-f]{16}\.tmp\Z", re.DOTALL)
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}\Z", re.ASCII)
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 def decode(content: bytes) -> LockInfo:
-    """Read a record by semats' rules: white space around key and value doesn't count."""
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise LockRecordError(f"the record is not UTF-8: {error}") from None
+    """Read a record by semats' rules: white space around key and value doesn't count.
+
+    ``pid`` and ``timestamp`` are any integers.  A number below 1 is no process's, so ``pid``
+    is ``None`` then; one that is too large for this system stays, and proves nothing.
+    """
+    text = text_of(content)
     if "\0" in text:
         raise LockRecordError("the record contains NUL, so it is no text")
     fields: dict[str, str] = {}
-    for line in text.split("\n"):
+    # A byte order mark is white space to the tool, so it doesn't count in front of a key either.
+    for line in text.removeprefix(_BYTE_ORDER_MARK).split("\n"):
         key, equals, value = line.partition("=")
         if equals:
             fields[key.strip()] = value.strip()
-    return decode_fields(fields)
+    pid, timestamp = _integer(fields, "pid"), _integer(fields, "timestamp")
+    return info_of(fields, pid if pid > 0 else None, timestamp)
+
+
+def _integer(fields: dict[str, str], name: str) -> int:
+    text = fields.get(name, "")
+    if not _INTEGER.match(text):
+        raise LockRecordError(f"the record has no usable {name}: {fields.get(name)!r:.60}")
+    return int(text)
 
 
 def stale(stale_timeout: float | None = STALE_TIMEOUT) -> Policy:
@@ -64,9 +93,11 @@ def stale(stale_timeout: float | None = STALE_TIMEOUT) -> Policy:
 def resolve(path: StrPath) -> str:
     """Apply semats' path rule: no ``..``, no NUL, links followed, dangling ones too."""
     text = os.fsdecode(path)
-    if "\0" in text:
+    if not text.strip() or "\0" in text:
         raise LockPathError(
-            f"a lock's path can't contain NUL: {text!r}", path=text, code=errno.EINVAL
+            f"a lock's path can't be blank or contain NUL: {text!r}",
+            path=text,
+            code=errno.EINVAL,
         )
     if ".." in text:
         raise LockPathError(
@@ -88,7 +119,7 @@ class Semaphore(TextLock):
     """A lock by semats' protocol.
 
     :stale_timeout:   seconds after which the lock of a process that is gone is stale; 0 or
-                        ``None``: never by age
+                        ``None``: never by age.  A fraction of a second is rounded up
     :retry_interval:  seconds between two tries of a wait
     :timeout:         seconds that ``acquire`` waits: ``None`` for ever, 0 one try
     :max_tag_length:  characters of a tag; the rest is cut off
@@ -97,6 +128,7 @@ class Semaphore(TextLock):
     """
 
     __slots__ = ()
+    _strict = True
 
     def __init__(
         self,
@@ -104,55 +136,61 @@ class Semaphore(TextLock):
         *,
         stale_timeout: float | None = STALE_TIMEOUT,
         retry_interval: float = RETRY_INTERVAL,
-        timeout: float | None = None,
         max_tag_length: int = MAX_TAG_LENGTH,
-        tag: str | None = None,
-        policy: Policy | None = None,
-        retry: Schedule | None = None,
-        durability: Durability = "full",
-        mode: int = 0o600,
-        reentrant: bool = False,
-        heartbeat: float | None = None,
-        on_lost: Callable[[Semaphore, LockLostError], object] | None = None,
+        **options: Unpack[LockOptions],
     ) -> None:
         if max_tag_length < 0:
             raise ValueError(f"max_tag_length is a number from 0 on, not {max_tag_length!r}")
-        super().__init__(
-            resolve(path),
-            tag=None if tag is None else tag[:max_tag_length].strip(),
-            timeout=timeout,
-            policy=policy or stale(stale_timeout),
-            retry=retry or _every(retry_interval),
-            durability=durability,
-            mode=mode,
-            reentrant=reentrant,
-            heartbeat=heartbeat,
-            on_lost=on_lost,
-        )
+        tag = options.get("tag")
+        options["tag"] = None if tag is None else tag[:max_tag_length].strip()
+        options["policy"] = options.get("policy") or stale(stale_timeout)
+        options["retry"] = options.get("retry") or _every(retry_interval)
+        options.setdefault("mode", 0o600)
+        super().__init__(resolve(path), **options)
 
     def _decode(self, content: bytes) -> LockInfo:
         return decode(content)
 
     def release(self, *, force: bool = False) -> None:
-        """Let go of the lock; with ``force``, of whoever's it is.
+        """Let go of the lock; with ``force``, remove it also if another process holds it.
 
         Without force it is the lock of this object or, as the protocol has it, one whose
         record names this process: a lock that was taken by other means than this object.
+        With force a lock that was lost goes too, and the loss is a ``LockLostWarning``.
         """
         if self.held:
-            super().release()
-            return
-        found = self.status()
-        if found.state == "free":
-            raise NotHeldError(f"{self.path} is not locked", path=self.path, status=found)
-        if not force and not self._names_this_process(found):
-            raise NotHeldError(
-                f"{self.path} is not held by this process but by {found.holder}. "
-                "release(force=True) removes it anyway",
-                path=self.path,
-                status=found,
-            )
-        remove_exactly(found, self._encoded, robs=True)
+            try:
+                super().release()
+            except (LockLostError, NotHeldError) as error:
+                if not force:
+                    raise
+                if isinstance(error, LockLostError):
+                    from warnings import warn  # noqa: PLC0415 - hardly ever needed
+
+                    warn(str(error), LockLostWarning, stacklevel=2)
+                if error.status is not None and error.status.state == "free":
+                    return
+            else:
+                return
+        for _ in range(_TRIES):
+            found = self.status()
+            if found.state == "free":
+                raise NotHeldError(f"{self.path} is not locked", path=self.path, status=found)
+            if not force and not self._names_this_process(found):
+                raise NotHeldError(
+                    f"{self.path} is not held by this process but by {found.holder}. "
+                    "release(force=True) removes it anyway",
+                    path=self.path,
+                    status=found,
+                )
+            if remove_exactly(found, self._encoded, robs=True):
+                return
+        raise LockHeldError(
+            f"{self.path} changes hands at every look, so it was not removed: it is held by "
+            f"{found.holder}",
+            path=self.path,
+            status=found,
+        )
 
     def _names_this_process(self, found: LockStatus) -> bool:
         # A record with a token was written by a lock object, and is released by that one.
@@ -161,33 +199,21 @@ class Semaphore(TextLock):
 
     def clean_stale(self) -> list[Removed]:
         """Remove this lock if it is stale, and orphaned temporary files of it."""
-        directory, name = os.path.split(self.path)
-        return clean_matching(
-            directory,
-            lambda file: file == name or _temporary_of(file, name),
-            decode,
-            lambda found: reason_to_remove(found, self._policy) or _orphan(found),
-        )
+        return remove_all(leftovers(self.path, _forms.sema, self._policy, orphan))
 
 
 _every = retry.Every
 
 
-def _temporary_of(file: str, name: str) -> bool:
-    match = _TEMPORARY.match(file)
-    return match is not None and match["name"] == name
-
-
-def _orphan(found: LockStatus) -> str | None:
+def orphan(found: LockStatus) -> str | None:
     """Judge a temporary file: an orphan if the process in its name is gone, and it is quiet.
 
     A live peer is between writing and renaming for microseconds, so a file that was touched
     just now is left alone even if its process is gone: it may be in another container.
     """
-    match = _TEMPORARY.match(os.path.basename(found.path))
-    if match is None or found.unchanged_for(time()) < GRACE:
+    if found.unchanged_for(time()) < GRACE:
         return None
-    pid = parse_integer(match["pid"], 2**31 - 1)
+    pid = parse_integer(found.path.split(".")[-3], 2**31 - 1)
     if pid is None or pid < 1 or _native.probe(pid, 0) not in (_native.GONE, _native.ZOMBIE):
         return None
     return f"process {pid}, whose temporary file it is, does not exist here"
@@ -197,15 +223,40 @@ def clean_stale(
     directory: StrPath, *, stale_timeout: float | None = STALE_TIMEOUT
 ) -> list[Removed]:
     """Remove stale locks and orphaned temporary files in a directory, never a live peer's."""
-    rule = stale(stale_timeout)
-    return clean_matching(
-        os.fspath(directory),
-        lambda _: True,
-        decode,
-        lambda found: reason_to_remove(found, rule) or _orphan(found),
-    )
+    return remove_all(leftovers(directory, _forms.sema, stale(stale_timeout), orphan))
 
 
 def status(path: StrPath, *, stale_timeout: float | None = STALE_TIMEOUT) -> LockStatus:
     """Say who holds the lock at this path by semats' rules."""
-    return _dialects.status(resolve(path), decode, stale(stale_timeout))
+    return SYSTEM.status(path, stale(stale_timeout))
+
+
+def _lock_at(
+    path: StrPath,
+    *,
+    stale: float | None = STALE_TIMEOUT,
+    kind: type[Semaphore] = Semaphore,
+    **options: Any,
+) -> Semaphore:
+    return kind(path, stale_timeout=stale, **options)
+
+
+SYSTEM = System(
+    "semats",
+    decode=decode,
+    stale=stale,
+    resolve=resolve,
+    recognises=lambda _: False,  # its records are those of sema
+    claims=_forms.sema,
+    restamp=restamp_text,
+    orphan=orphan,
+    refresh=lambda _: REFRESH_INTERVAL,
+    lock=_lock_at,
+    options=("stale",),
+    async_lock=later("semlock._async_systems", "semats_at"),
+)
+
+if TYPE_CHECKING:
+    from semlock._async_systems import SematsAsyncSemaphore as AsyncSemaphore
+else:
+    __getattr__ = for_tasks(__name__, AsyncSemaphore="SematsAsyncSemaphore")

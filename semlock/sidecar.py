@@ -19,17 +19,17 @@ from __future__ import annotations
 
 import sys
 
-from semlock import _dialects
+from semlock._records import clean_tag
 from semlock._sidecar_held import FileLockHandle, HeldEntry, state_of
 from semlock._sidecar_lock import SidecarLock
 from semlock._sidecar_manager import (
     Acquisition,
     FileLockManager,
-    refuse_coroutines,
     with_async,
+    with_sync,
 )
-from semlock._sidecar_record import decode, default_payload
-from semlock._sidecar_target import SUFFIX, normalize
+from semlock._sidecar_record import decode, default_payload, restamp
+from semlock._sidecar_target import RECLAIM_SUFFIX, SUFFIX, normalize
 from semlock._sidecar_terms import (
     DEFAULT_RETRY,
     FAIL_CLOSED,
@@ -41,10 +41,11 @@ from semlock._sidecar_terms import (
     Stale,
     StaleSnapshot,
 )
+from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from typing import Any, TypeVar, overload
 
     from typing_extensions import Unpack
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STALE",
+    "AsyncSidecarLock",
     "FileLockHandle",
     "FileLockManager",
     "FileLockStaleError",
@@ -84,6 +86,8 @@ __all__ = [
 
 _frame = sys._getframe
 
+REFRESH_INTERVAL = 10.0  # of a lock that the command holds
+
 
 def create_file_lock_manager(key: str) -> FileLockManager:
     """Give the manager of a key, for a program that wants to see and end the locks it holds."""
@@ -104,7 +108,7 @@ def acquire_file_lock(
     lock_path: StrPath | None = None,
     stale: float | None = STALE,
     timeout: float | None = None,
-    retry: Schedule = DEFAULT_RETRY,
+    retry: Schedule | Mapping[str, Any] = DEFAULT_RETRY,
     stale_recovery: StaleRecovery = FAIL_CLOSED,
     allow_reentrant: bool = False,
     should_reclaim: ShouldReclaim | None = None,
@@ -172,9 +176,8 @@ def with_file_lock(
     **options: Unpack[FileLockOptions],
 ) -> T:
     """Call a function under the lock of a target, and give its result."""
-    refuse_coroutines(function)
-    with Acquisition(_state_for(target, manager_key), target, _frame(1), **options).run():
-        return function()
+    state = _state_for(target, manager_key)
+    return with_sync(Acquisition(state, target, _frame(1), **options), function)
 
 
 if TYPE_CHECKING:
@@ -219,11 +222,48 @@ def status(
 ) -> LockStatus:
     """Say who holds the lock of a target, and whether it is stale by age."""
     path = normalize(target) + SUFFIX if lock_path is None else lock_path
-    return _dialects.status(path, decode, Stale(stale))
+    return SYSTEM.status(path, Stale(stale))
+
+
+def _lock_at(
+    path: str,
+    *,
+    tag: str | None = None,
+    stale: float | None = STALE,
+    kind: type[SidecarLock] = SidecarLock,
+    **options: Any,
+) -> SidecarLock:
+    """Make the lock of which this is the file.  A tag is a member of its payload."""
+    if tag is not None:
+        tag = clean_tag(tag)
+        options["payload"] = lambda: {**default_payload(), "tag": tag}
+    lock = kind(path.removesuffix(SUFFIX), lock_path=path, stale=stale or None, **options)
+    lock.tag = tag
+    return lock
+
+
+SYSTEM = System(
+    "sidecar",
+    decode=decode,
+    stale=stale,
+    weak=True,  # any JSON object may be a record
+    claims=later("semlock._forms", "sidecar"),
+    guard=RECLAIM_SUFFIX,
+    restamp=lambda content, _, now: restamp(content, int(now)),
+    refresh=lambda _: REFRESH_INTERVAL,
+    lock=_lock_at,
+    options=("stale",),
+    async_lock=later("semlock._async_systems", "sidecar_at"),
+)
 
 
 # Names as users write them, in tracebacks and in pickles.
 for _name in __all__:
-    if isinstance(globals()[_name], type):
+    if isinstance(globals().get(_name), type):
         globals()[_name].__module__ = __name__
 del _name
+
+if TYPE_CHECKING:
+    from semlock._async_systems import AsyncSidecarLock
+else:
+    __getattr__ = for_tasks(__name__, AsyncSidecarLock="AsyncSidecarLock")

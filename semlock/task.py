@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import time
 
-from semlock import _dialects
 from semlock._task_lock import TaskLock
 from semlock._task_migrate import Migration, migrate
-from semlock._task_network import NETWORK_RETRY
-from semlock._task_owner import LockOwner, owner_for, ttl_for
+from semlock._task_network import NETWORK_RETRY, is_network_path
+from semlock._task_owner import LockOwner, owner_for, refresh_interval, ttl_for
 from semlock._task_reclaim import (
     Expired,
     ReclaimDecision,
@@ -24,17 +23,21 @@ from semlock._task_reclaim import (
     held_message,
     stale,
 )
-from semlock._task_records import TaskInfo, decode
+from semlock._task_records import TaskInfo, decode, restamp
+from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
+    from typing import Any
 
+    from semlock._errors import LockLostError
     from semlock._status import LockStatus, StrPath
     from semlock._task_owner import Environment, Purpose
 
 __all__ = [
     "NETWORK_RETRY",
+    "AsyncTaskLock",
     "Expired",
     "LockOwner",
     "Migration",
@@ -46,6 +49,7 @@ __all__ = [
     "decode",
     "denied_message",
     "held_message",
+    "is_network_path",
     "migrate",
     "owner_for",
     "reclaim",
@@ -57,16 +61,23 @@ __all__ = [
 
 def reclaim(
     path: StrPath,
-    owner: LockOwner | str,
+    owner: LockOwner | str | Mapping[str, Any],
     *,
     allow: str | Collection[str] = (),
+    timeout: float | None = 0.0,
     ttl: float | None = None,
     environment: Environment | None = None,
     purpose: Purpose | None = None,
     auto_refresh: bool = False,
+    network: bool | None = None,
     audit: bool = True,
+    on_lost: Callable[[TaskLock, LockLostError], object] | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> TaskLock:
-    """Make a ``TaskLock`` and ``reclaim`` it: the lock, which is held."""
+    """Make a ``TaskLock`` and ``reclaim`` it: the lock, which is held.
+
+    ``allow`` and ``timeout`` are those of ``TaskLock.reclaim``, the others those of the lock.
+    """
     lock = TaskLock(
         path,
         owner,
@@ -74,15 +85,68 @@ def reclaim(
         environment=environment,
         purpose=purpose,
         auto_refresh=auto_refresh,
+        network=network,
         audit=audit,
+        on_lost=on_lost,
+        clock=clock,
     )
-    lock.reclaim(allow=allow)
+    lock.reclaim(allow=allow, timeout=timeout)
     return lock
 
 
 def status(path: StrPath, *, clock: Callable[[], float] = time.time) -> LockStatus:
     """Say who holds the lock at this path by the task lock's rules."""
-    return _dialects.status(path, decode, stale(clock))
+    return SYSTEM.status(path, stale(clock))
+
+
+def _lock_at(
+    path: str,
+    *,
+    owner: str | None = None,
+    user: str | None = None,
+    session: str | None = None,
+    token: str | None = None,
+    environment: Environment | None = None,
+    purpose: Purpose | None = None,
+    kind: type[TaskLock] = TaskLock,
+    **options: Any,
+) -> TaskLock:
+    """Make the lock of which this is the file, for who is named or for this process."""
+    if owner is not None:
+        whose = LockOwner.from_string(owner).replace(environment=environment, purpose=purpose)
+    else:
+        whose = owner_for(
+            kind="user" if session is not None and token is None else None,
+            user=user,
+            session=session,
+            token=token,
+            environment=environment,
+            purpose=purpose,
+        )
+    return kind(path, whose, **options)
+
+
+SYSTEM = System(
+    "task",
+    decode=decode,
+    stale=stale,
+    claims=later("semlock._forms", "task"),
+    restamp=restamp,
+    refresh=lambda lock: refresh_interval(lock.ttl),
+    lock=_lock_at,
+    options=(
+        "owner",
+        "user",
+        "session",
+        "token",
+        "ttl",
+        "environment",
+        "purpose",
+        "allow",
+    ),
+    audit=later("semlock._task_audit", "note"),
+    async_lock=later("semlock._async_systems", "task_at"),
+)
 
 
 # Names as users write them, in tracebacks and in pickles.
@@ -97,3 +161,8 @@ for _name in (
 ):
     globals()[_name].__module__ = __name__
 del _name
+
+if TYPE_CHECKING:
+    from semlock._async_systems import AsyncTaskLock
+else:
+    __getattr__ = for_tasks(__name__, AsyncTaskLock="AsyncTaskLock")

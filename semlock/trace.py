@@ -8,7 +8,9 @@
 
 or, for a program that knows nothing of it, ``SEMLOCK_TRACE=/tmp/locks.jsonl`` in its
 environment.  Each event is one line of JSON, written by one call, so that any number of
-processes can share a file; ``semlock timeline`` makes a picture of it.
+processes can share a file; ``semlock timeline`` makes a picture of it.  The file is a regular
+one, a terminal or a device like ``/dev/null``, and no lock ever waits for it: what can't be
+written at once is dropped, and the next line that can says how many events that were.
 
 While this is on, Python's audit hooks get each event as ``semlock.<event>``, with the lock's
 path and a dictionary of its fields, and the logger ``semlock.trace`` gets it at level DEBUG.
@@ -39,6 +41,7 @@ __all__ = ["start", "started", "stop"]
 
 _DEBUG = 10
 _QUOTED_LIMIT = 1000
+_DROPPED_LIMIT = 1_000_000
 
 
 class _Writer:
@@ -48,6 +51,8 @@ class _Writer:
         self._path = path
         self._quoted: dict[str, str] = {}
         self._torn = False
+        # One entry for each, since threads that count must do so in one step.
+        self._dropped: list[None] = []
         self._pid = 0
         self._open()
 
@@ -62,7 +67,9 @@ class _Writer:
                 self.begin(at)
             self._write(event, path, at, fields)
         except OSError:
-            pass  # a full disk is no reason why a lock should fail
+            # A full disk is no reason why a lock should fail, nor is a stopped terminal.
+            if len(self._dropped) < _DROPPED_LIMIT:
+                self._dropped.append(None)
 
     def begin(self, at: int) -> None:
         """Introduce a process, which may be one that was forked off."""
@@ -71,7 +78,11 @@ class _Writer:
         # Times of the monotonic clock can be compared where these two are the same.
         clock = f"{me.boot}/{me.timens}"
         fields = {"command": _command(), "host": me.host, "clock": clock}
-        self._write("start", "", at, fields)
+        try:
+            self._write("start", "", at, fields)
+        except OSError:
+            self._pid = 0
+            raise
 
     def end(self) -> None:
         """Tell that the process ends, if it has told anything."""
@@ -109,10 +120,15 @@ class _Writer:
         line = (",".join(parts) + "}\n").encode("ascii")
         if not self._is_ours():
             self._open()
+        dropped = len(self._dropped)
+        if dropped:
+            told = f'{{"t":{wall},"mono":{at},"event":"dropped","pid":{self._pid},'
+            line = f'{told}"count":{dropped}}}\n'.encode("ascii") + line
         if self._torn:
             # Half a line is one that nobody can read; ours shall not be the other half.
             line = b"\n" + line
         self._torn = os.write(self._fd, line) != len(line)
+        del self._dropped[:dropped]
 
     def _quote(self, path: str) -> str:
         quoted = self._quoted.get(path)
@@ -173,25 +189,33 @@ def start(path: StrPath | None = None) -> None:
     one they go to audit hooks and to the log only.  Called again, it changes the file.
     """
     global _started, _writer  # noqa: PLW0603 - one for each process
-    writer = None if path is None else _Writer(os.path.abspath(os.fsdecode(path)))
-    _stop_writing()
-    if writer is not None:
-        _writer = writer
-        writer.begin(monotonic_ns())
-        _tap.listen(writer)
-    if not _started:
-        _started = True
-        _tap.listen(_log)
-        _tap.listen(_raise_audit_event)
+    with _tap.changing:
+        writer = None if path is None else _Writer(os.path.abspath(os.fsdecode(path)))
+        _stop_writing()
+        if writer is not None:
+            try:
+                writer.begin(monotonic_ns())
+            except BlockingIOError:
+                pass  # a terminal that was stopped: with the first event that it takes
+            except OSError:
+                writer.close()
+                raise
+            _writer = writer
+            _tap.listen(writer)
+        if not _started:
+            _started = True
+            _tap.listen(_log)
+            _tap.listen(_raise_audit_event)
 
 
 def stop() -> None:
     """Tell no more; the locks are as fast as before."""
     global _started  # noqa: PLW0603
-    _started = False
-    _tap.unlisten(_raise_audit_event)
-    _tap.unlisten(_log)
-    _stop_writing()
+    with _tap.changing:
+        _started = False
+        _tap.unlisten(_raise_audit_event)
+        _tap.unlisten(_log)
+        _stop_writing()
 
 
 def started() -> bool:

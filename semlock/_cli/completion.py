@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from semlock._cli.output import write
 from semlock._cli.table import DIRECTORY, GLOBAL, OK, VERBS
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
 def completion(options: Options) -> int:
     """Print the completion file of a shell."""
-    print({"bash": bash, "zsh": zsh, "fish": fish}[options.word](), end="")
+    write({"bash": bash, "zsh": zsh, "fish": fish}[options.word]().rstrip("\n"))
     return OK
 
 
@@ -22,7 +23,9 @@ def _words(verb: Verb) -> list[str]:
 def _choices(verb: Verb) -> list[str]:
     """Give the words that a verb's operand may be."""
     if verb.name == "help":
-        return [other.name for other in VERBS]
+        from semlock._cli.topics import TOPICS  # noqa: PLC0415 - it reads the help
+
+        return [*(other.name for other in VERBS), *TOPICS]
     return list(verb.operands[0].choices) if verb.operands else []
 
 

@@ -9,9 +9,10 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from shutil import rmtree
 
 from semlock import _native
-from semlock._cli.output import print_json, print_line
+from semlock._cli.output import existing, print_json, print_line, print_wrapped
 from semlock._cli.table import BAD, OK, Options
 from semlock._identity import this_process
 from semlock._lock import Lock
@@ -49,11 +50,15 @@ class Finding:
 
 def doctor(options: Options) -> int:
     """Try everything, and say what works and what that means."""
-    directory = os.path.abspath(options.lock if options.locks else ".")
-    # All that is tried happens in a directory of its own, which goes whatever happens.
-    with tempfile.TemporaryDirectory(prefix=".semlock-doctor-", dir=directory) as place:
+    directory = os.path.abspath(existing(options.lock if options.locks else "."))
+    # All that is tried happens in a directory of its own, which goes whatever happens, as far as
+    # anything goes there.
+    place = tempfile.mkdtemp(prefix=".semlock-doctor-", dir=directory)
+    try:
         findings = list(_examine(directory, place))
         _native.drain_pool(place)  # what is open can't be removed on every system
+    finally:
+        rmtree(place, ignore_errors=True)
     guarantees = list(_guarantees({finding.name: finding for finding in findings}))
     for kind, found in (("check", findings), ("guarantee", guarantees)):
         if not options.json:
@@ -65,7 +70,7 @@ def doctor(options: Options) -> int:
                 print_json({kind: finding.name, "result": finding.result,
                             "detail": finding.detail, "directory": directory})  # fmt: skip
             else:
-                print_line(f"  {finding.name:11} {finding.result:8} {finding.detail}")
+                print_wrapped(f"  {finding.name:11} {finding.result:8} ", finding.detail)
     return BAD if any(finding.result == BROKEN for finding in guarantees) else OK
 
 
@@ -81,6 +86,10 @@ def _examine(directory: str, place: str) -> Iterator[Finding]:
         ("fsync", _fsync),
         ("clock", _clock),
     )
+    removal = Finding("remove", *_remove(place))
+    yield removal
+    if removal.result == BROKEN:
+        return  # all else would leave something behind
     yield Finding("filesystem", *_filesystem(place))
     yield Finding("access", *_access(directory))
     for name, check in checks:
@@ -93,11 +102,25 @@ def _examine(directory: str, place: str) -> Iterator[Finding]:
     yield Finding("limits", *_limits(directory))
 
 
+def _remove(place: str) -> tuple[str, str]:
+    """Remove the directory where all is tried, and a file in it."""
+    path = os.path.join(place, "remove")
+    try:
+        os.rmdir(place)
+        os.mkdir(place, 0o700)
+        with open(path, "xb"):
+            pass
+        os.unlink(path)
+    except OSError as error:
+        return BROKEN, f"what was made can't be removed: {error.strerror or error}"
+    return FINE, "what was made can be removed"
+
+
 def _filesystem(place: str) -> tuple[str, str]:
     path = os.path.join(place, "what")
     with Lock(path, durability="none") as lock:
-        look = lock.status()._look
-    local = look is not None and bool(look.view.local)
+        look = lock.status().instance
+    local = look is not None and bool(look.local)
     kind = _mount(place)
     where = "local" if local else "not known to be local: it is treated as a network's"
     return FINE if local else LIMITED, f"{kind}, {where}" if kind else where
@@ -205,8 +228,8 @@ def _flock(path: str) -> tuple[str, str]:
 
 def _witness(path: str) -> tuple[str, str]:
     with Lock(path, durability="none") as lock:
-        look = lock.status()._look
-        taken = -1 if look is None else look.view.witness
+        look = lock.status().instance
+        taken = -1 if look is None else look.witness
     if taken == 1:
         return FINE, "the kernel keeps a lock on the file for as long as its holder lives"
     return LIMITED, "no kernel lock is kept on lock files here"
@@ -312,6 +335,10 @@ def _guarantees(found: dict[str, Finding]) -> Iterator[Finding]:
     def works(*names: str) -> bool:
         return all(found[name].result == FINE for name in names)
 
+    if found["remove"].result == BROKEN:
+        yield Finding("release", BROKEN, "a lock that is taken here can never be released: use "
+                      "another directory")  # fmt: skip
+        return
     local = works("filesystem")
     if found["create"].result == BROKEN or found["link"].result == BROKEN:
         yield Finding("exclusion", BROKEN, "two could hold one lock: use another directory")
@@ -335,9 +362,9 @@ def _guarantees(found: dict[str, Finding]) -> Iterator[Finding]:
         yield Finding("waiting", LIMITED, "who waits looks again and again")
     # Where no news comes there is no queue either.
     if local and works("flock", "events"):
-        yield Finding("order", FINE, "whoever asks first is served first")
+        yield Finding("order", FINE, "the first one that asks is served first")
     else:
-        yield Finding("order", LIMITED, "none: whoever comes first when it is free")
+        yield Finding("order", LIMITED, "none: the first one that tries when it is free")
     if found["fsync"].result == FINE:
         yield Finding("durability", FINE, "after a power cut a lock is whole, or not there")
     else:

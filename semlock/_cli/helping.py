@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from semlock._cli.output import write
 from semlock._cli.table import EXIT_CODES, GLOBAL, OK, VERBS, find
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -12,28 +13,34 @@ if TYPE_CHECKING:
 
     from semlock._cli.table import Option, Options, Verb
 
-SUMMARY = "Hold lock files that no kill can wedge."
+SUMMARY = "Hold file locks around commands and in scripts; see who holds them and why."
 
 _WIDEST = 100
 _MARGIN = "  "
 
 
 def show(options: Options) -> int:
-    """Show the help of a verb, or of the whole command."""
+    """Show the help of a verb, of a topic, or of the whole command."""
     verb = find(options.word) if options.word else None
     if options.word and verb is None:
-        from semlock._cli.parsing import UsageError  # noqa: PLC0415 - it is there already
+        from semlock._cli import topics  # noqa: PLC0415 - for those who ask
 
-        raise UsageError(f"there is no {options.word}")
-    print(help_of(verb) if verb else overview(), end="")
+        if options.word not in topics.TOPICS:
+            from semlock._cli.parsing import UsageError, like  # noqa: PLC0415 - it is there
+
+            known = [verb.name for verb in VERBS] + list(topics.TOPICS)
+            raise UsageError(f"there is no {options.word}{like(options.word, known)}")
+        write(topics.text_of(options.word).rstrip("\n"))
+        return OK
+    write((help_of(verb) if verb else overview()).rstrip("\n"))
     return OK
 
 
 def usage(verb: Verb | None) -> str:
     """Say how a verb is used, for those who got it wrong."""
     if verb is None:
-        names = "|".join(verb.name for verb in VERBS)
-        return f"usage: semlock {{{names}}} ...\nSee: semlock --help"
+        names = wrapped(", ".join(verb.name for verb in VERBS), "       ")
+        return "\n".join(["usage: semlock VERB [OPTION...] ...", *names, "See: semlock --help"])
     return f"usage: {verb.usage}\nSee: semlock {verb.name} --help"
 
 
@@ -45,18 +52,18 @@ def overview() -> str:
         SUMMARY,
         "",
         "verbs:",
-        *_columns((verb.name, verb.summary) for verb in VERBS),
+        *columns((verb.name, verb.summary) for verb in VERBS),
         "",
         "options:",
-        *_columns(_option(option) for option in GLOBAL),
+        *columns(_option(option) for option in GLOBAL),
         "",
         "examples:",
-        *_columns(example for name in ("run", "try", "status", "clean")
+        *columns(example for name in ("run", "try", "status", "clean")
                   for example in _first_examples(name)),
         "",
         exit_codes(),
         "",
-        "semlock VERB --help tells more.",
+        "semlock VERB --help tells more; semlock help topics lists what else there is.",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
@@ -75,11 +82,11 @@ def help_of(verb: Verb) -> str:
     """Give the help of one verb."""
     lines = [f"usage: {verb.usage}", "", verb.summary[0].upper() + verb.summary[1:] + "."]
     for paragraph in verb.does:
-        lines += ["", *_wrapped(paragraph, "")]
-    lines += ["", "options:", *_columns(_option(option) for option in verb.options)]
+        lines += ["", *wrapped(paragraph, "")]
+    lines += ["", "options:", *columns(_option(option) for option in verb.options)]
     if verb.examples:
-        lines += ["", "examples:", *_columns(verb.examples)]
-    lines += ["", *_wrapped(exit_codes(), "")]
+        lines += ["", "examples:", *columns(verb.examples)]
+    lines += ["", *wrapped(exit_codes(), "")]
     if verb.command:
         lines += ["run gives the command's own; 126 if it can't be run, 127 if it isn't there"]
     return "\n".join(lines) + "\n"
@@ -90,14 +97,14 @@ def _option(option: Option) -> tuple[str, str]:
     return (f"{shown} {option.value}" if option.value else shown), option.meaning
 
 
-def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
+def columns(rows: Iterable[tuple[str, str]]) -> list[str]:
     rows = list(rows)
     narrow = [len(left) for left, _ in rows if len(left) <= _WIDEST // 3]
     width = max(narrow, default=0) + 2
     lines = []
     for left, right in rows:
         indent = " " * (len(_MARGIN) + width)
-        told = _wrapped(right, indent) if right else []
+        told = wrapped(right, indent) if right else []
         if len(left) + 2 > width:
             lines += [_MARGIN + left, *told]
         elif told:
@@ -107,7 +114,7 @@ def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
     return lines
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
+def wrapped(text: str, indent: str) -> list[str]:
     import textwrap  # noqa: PLC0415 - only for those who read help
 
     try:

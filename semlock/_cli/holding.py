@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from semlock import _native
 from semlock._cli import child, systems
 from semlock._cli.output import describe_refusal, print_json, say
-from semlock._cli.running import readable, say_timeout
+from semlock._cli.running import readable, say_refusal
 from semlock._cli.table import HELD, OK, Options
-from semlock._cli.waiting import Teller
-from semlock._errors import LockTimeoutError
+from semlock._cli.waiting import Teller, holding_caller
+from semlock._errors import LockHeldError, LockTimeoutError
 from semlock._identity import other_process, this_process
 from semlock._status import GUARD_PATIENCE, remove_exactly
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from typing import Any
+
     from semlock._engine import BaseLock
     from semlock._identity import Process
     from semlock._status import LockStatus
@@ -26,71 +29,146 @@ _PAUSE = 0.001
 
 def _owner(options: Options) -> Process:
     """Identify the process whose lock it is."""
-    pid = options.owner_pid or os.getppid()
-    if _native.probe(pid, 0) in (_native.GONE, _native.ZOMBIE):
+    if options.owner_pid:
+        return other_process(options.owner_pid)
+    from semlock._cli import owners  # noqa: PLC0415 - only where it is to be found
+
+    return other_process(owners.find())
+
+
+def _living_owner(options: Options) -> Process:
+    """Identify the process that a lock is to be taken for."""
+    owner = _owner(options)
+    if _native.probe(owner.pid, 0) in (_native.GONE, _native.ZOMBIE):
         raise ValueError(
-            f"there is no process {pid} that could hold a lock. Name one that runs with "
+            f"there is no process {owner.pid} that could hold a lock. Name one that runs with "
             "--owner-pid"
         )
-    return other_process(pid)
+    return owner
 
 
-def _lock_for_owner(options: Options) -> tuple[BaseLock, str]:
-    name = systems.chosen(options.lock, options.dialect)
+def _lock_for(owner: Process, options: Options) -> tuple[BaseLock, str]:
+    system = systems.chosen(options.lock, options.dialect)
     tag = None if options.tag is None else readable(options.tag)
     lock = systems.make(
         options.lock,
-        name,
+        system,
         tag=tag,
         durability=options.durability,
-        owner=_owner(options),
+        owner=owner,
+        more=systems.asked(options, system),
     )
-    return lock, name
+    systems.tell_of_tag(options, lock, system)
+    return lock, system.name
 
 
 def attempt(options: Options) -> int:
     """Take the lock for its owner, if it is free."""
-    lock, name = _lock_for_owner(options)
+    owner = _living_owner(options)
+    lock, name = _lock_for(owner, options)
+    if options.allow:
+        return _reclaim(lock, name, owner, options, 0.0)
     if lock.try_acquire():
-        return _leave(lock, name, options)
+        return _leave(lock, name, owner, options)
     found = lock.status()
     if options.json:
         print_json(describe_refusal(found))
     if not options.quiet:
-        say(f"{lock.path} is held by {found.holder}. Wait for it with: semlock acquire")
+        caller = holding_caller(found)
+        if caller:
+            say(f"{lock.path} is held by {caller}, already")
+        else:
+            say(f"{lock.path} is held by {found.holder}. Wait for it with: semlock acquire")
     return HELD
 
 
 def acquire(options: Options) -> int:
     """Take the lock for its owner, waiting for it."""
     child.interruptible()
-    lock, name = _lock_for_owner(options)
+    owner = _living_owner(options)
+    lock, name = _lock_for(owner, options)
+    if options.allow:
+        return _reclaim(lock, name, owner, options, options.timeout)
     with Teller(quiet=options.quiet) as teller:
         lock._on_wait = teller
         try:
             lock.acquire(timeout=options.timeout)
-        except LockTimeoutError as error:
-            if options.json and error.status is not None:
-                print_json(describe_refusal(error.status))
-            say_timeout(error, "Wait longer with --timeout", quiet=options.quiet)
-            return HELD
-    return _leave(lock, name, options)
+        except (LockTimeoutError, LockHeldError) as error:
+            return _refused(error, options)
+    return _leave(lock, name, owner, options)
 
 
-def _leave(lock: BaseLock, name: str, options: Options) -> int:
-    """Leave a lock that was won to its owner, and say what its record says."""
+def reclaim(options: Options) -> int:
+    """Take a task lock for its owner, also from a holder if there is a reason."""
+    child.interruptible()
+    if options.emergency:
+        options.purpose = options.purpose or "emergency"
+        options.allow = (*options.allow, "EMERGENCY_OVERRIDE")
+    options.dialect = "task"
+    owner = _living_owner(options)
+    lock, name = _lock_for(owner, options)
+    return _reclaim(lock, name, owner, options, options.patience)
+
+
+def _reclaim(
+    lock: Any, name: str, owner: Process, options: Options, timeout: float | None
+) -> int:
+    try:
+        lock.reclaim(allow=options.allow, timeout=timeout)
+    except LockHeldError as error:
+        return _refused(error, options)
+    return _leave(lock, name, owner, options)
+
+
+def _refused(error: LockTimeoutError | LockHeldError, options: Options) -> int:
+    if options.json and error.status is not None:
+        print_json(describe_refusal(error.status))
+    say_refusal(error, options)
+    return HELD
+
+
+def _leave(lock: BaseLock, name: str, owner: Process, options: Options) -> int:
+    """Leave a lock that was won to its owner, and say whose it is and what its record says."""
     info = lock.info
     _native.detach_lock(lock._native)
+    if not options.json and (options.quiet or sys.stderr is None or not sys.stderr.isatty()):
+        return OK
+    from semlock._cli.owners import owner_name  # noqa: PLC0415 - for those who are told
+
+    program = owner_name(owner.pid)
     if options.json and info is not None:
         known = info.as_dict()
         known.pop("payload", None)
-        fields = {"locked": False, "acquired": True, "path": lock.path, "dialect": name}
+        fields = {
+            "locked": False, "acquired": True, "path": lock.path, "dialect": name,
+            "owner_pid": owner.pid, "owner_name": program or None,
+        }  # fmt: skip
         print_json(fields | {key: value for key, value in known.items() if value is not None})
+    else:
+        named = f" ({program})" if program else ""
+        say(f"{lock.path} is taken for process {owner.pid}{named}, and ends with it")
     return OK
 
 
-def _is_of(found: LockStatus, owner: Process) -> bool:
-    """Tell whether the record names the owner, as far as it names anybody."""
+def _stranger(found: LockStatus, options: Options) -> Process | None:
+    """Identify the owner if the record doesn't name it; ``None`` if the lock is its own.
+
+    It may name this very process, which was the owner before: a shell runs the last command
+    of a subshell in its own place.
+    """
+    me = this_process()
+    if me.start and _names(found, me):
+        return None
+    if not options.owner_pid:
+        from semlock._cli import owners  # noqa: PLC0415 - only where it is to be found
+
+        if any(_names(found, other_process(pid)) for pid in owners.of_pipelines()):
+            return None
+    owner = _owner(options)
+    return None if _names(found, owner) else owner
+
+
+def _names(found: LockStatus, owner: Process) -> bool:
     info = found.info
     me = this_process()
     return (
@@ -112,17 +190,22 @@ def _say_not_owner(found: LockStatus, owner: Process, way_out: str) -> int:
 
 def release(options: Options) -> int:
     """Remove the lock, if it is the owner's."""
-    found = systems.Eye(options.dialect).look(options.lock)
-    owner = other_process(options.owner_pid or os.getppid())
+    eye = systems.Eye(options.dialect, options)
+    found = eye.look(options.lock)
     if found.state == "free":
         if options.json:
             print_json({"released": False, "path": found.path})
         if not options.quiet:
-            say(f"{found.path} is not held by anybody")
+            say(f"{found.path} is not held")
         return HELD
-    if not options.force and not _is_of(found, owner):
-        return _say_not_owner(found, owner, ", or remove it anyway with --force")
+    if not options.force:
+        owner = _stranger(found, options)
+        if owner is not None:
+            return _say_not_owner(found, owner, ", or remove it anyway with --force")
     gone = remove_exactly(found, os.fsencode(found.path), robs=True)
+    if gone:
+        word = "break" if options.force else "release"
+        systems.audit(eye.seen, found.path, word, found.info)
     if options.json:
         print_json({"released": gone, "path": found.path})
     if not gone:
@@ -133,18 +216,20 @@ def release(options: Options) -> int:
 
 def refresh(options: Options) -> int:
     """Write the present time into the owner's lock."""
-    eye = systems.Eye(options.dialect)
-    owner = other_process(options.owner_pid or os.getppid())
+    eye = systems.Eye(options.dialect, options)
     end = time.monotonic() + GUARD_PATIENCE
     while True:
         found = eye.look(options.lock)
-        look, info = found._look, found.info
+        look, info = found.instance, found.info
         if look is None:
-            say(f"{found.path} is lost: nobody holds it any more. Stop what relies on it")
+            say(f"{found.path} is lost: it is not held any more. Stop what relies on it")
             return HELD
-        if info is None or not _is_of(found, owner):
+        owner = _stranger(found, options)
+        if owner is not None or info is None:
+            owner = owner or _owner(options)
             return _say_not_owner(found, owner, "; if it was yours, stop what relies on it")
-        text = systems.restamped(eye.seen, look.content, info, time.time())
+        system = eye.seen
+        text = None if system is None else system.restamp(look.content, info, time.time())
         if text is None:
             say(f"{found.path} has no time that could be refreshed")
             return HELD
@@ -158,7 +243,7 @@ def refresh(options: Options) -> int:
             _native.raise_os_error(outcome, found.path)
         if time.monotonic() > end:
             say(
-                f"{found.path} changes at every look, or somebody keeps it locked with flock(2)"
+                f"{found.path} changes at every look, or a process keeps it locked with flock(2)"
             )
             return HELD
         time.sleep(_PAUSE)

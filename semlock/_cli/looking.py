@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from semlock import _native
 from semlock._cli import child
-from semlock._cli.output import as_lines, describe, print_json, print_line, say
-from semlock._cli.systems import Eye, resolve
-from semlock._cli.table import AUTO, HELD, OK, OWN, Options
+from semlock._cli.output import (
+    as_lines,
+    describe,
+    existing,
+    print_json,
+    print_line,
+    say,
+    sentence,
+    write,
+)
+from semlock._cli.systems import Eye
+from semlock._cli.table import AUTO, BAD, HELD, OK, OWN, Options
 from semlock._cli.waiting import Teller
 from semlock._errors import LockPathError
 from semlock._lock import Lock
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._status import LockStatus
+    from semlock.systems import System
 
 _LOCK_NAMES = (".lock", ".lck")
 
@@ -30,21 +41,31 @@ _LOOK_EVERY = 1.0
 
 
 def status(options: Options) -> int:
-    """Say who holds a lock, if anybody does."""
-    eye = Eye(options.dialect)
+    """Say who holds a lock, if it is held."""
+    eye = Eye(options.dialect, options)
     found = eye.look(options.lock)
-    if not options.quiet or options.json:
-        print_status(found, eye.seen, as_json=options.json)
+    if options.json:
+        print_json(describe(found, eye.seen))
+    elif options.porcelain or options.dialect == "sema":
+        if not options.quiet:
+            print_fields(describe(found, eye.seen))
+    elif not options.quiet:
+        print_status(found, eye.seen, options)
     return OK if found.state == "free" else HELD
 
 
-def print_status(found: LockStatus, dialect: str | None, *, as_json: bool) -> None:
-    """Write what was found at a path."""
-    fields = describe(found, dialect)
-    if as_json:
-        print_json(fields)
-    else:
-        print_fields(fields)
+def print_status(found: LockStatus, system: System | None, options: Options) -> None:
+    """Write what was found at a path, for people."""
+    from semlock._cli import columns, people  # noqa: PLC0415 - not for programs
+
+    for line in people.lines(
+        found,
+        system,
+        verbose=options.verbose,
+        width=columns.columns_of(sys.stdout),
+        colour=columns.coloured(options.color, sys.stdout),
+    ):
+        write(columns.encodable(line))
 
 
 def print_fields(fields: dict[str, Any]) -> None:
@@ -56,8 +77,8 @@ def print_fields(fields: dict[str, Any]) -> None:
 def wait(options: Options) -> int:
     """Wait until a lock is free, without taking it."""
     child.interruptible()
-    eye = Eye(options.dialect)
-    watched = Lock(resolve(options.lock, options.dialect or AUTO))
+    eye = Eye(options.dialect, options)
+    watched = Lock(eye.resolve(options.lock))
     with Teller(quiet=options.quiet) as teller:
         waiter = Waiter(
             options.timeout,
@@ -83,42 +104,62 @@ def wait(options: Options) -> int:
 
 def _let_be(found: LockStatus, waiter: Waiter, *, by_clock: bool) -> None:
     """Tell a wait that this holder was judged, and what else may end its lock."""
-    look, info = found._look, found.info
+    look, info = found.instance, found.info
     if look is None:
         return
     soon = _native.now_ns() + int(_LOOK_EVERY * 1e9)
-    waiter.judged(look.view, soon if by_clock or found.unfinished else None)
-    if found.verdict == "alive" and look.view.witness != 1 and info and info.pid and info.start:
+    by_clock = by_clock or found.unfinished or found._barred is not None
+    waiter.judged(look, soon if by_clock else None)
+    if found.verdict == "alive" and not look.witnessed and info and info.pid and info.start:
         waiter.follow(info.pid, info.start)
 
 
 def list_locks(options: Options) -> int:
-    """List the locks in a directory."""
-    directory = options.lock if options.locks else "."
+    """List the locks in directories, and those that are named."""
+    from semlock._cli import columns, rows  # noqa: PLC0415 - for those who look
+
     eye = Eye(options.dialect)
-    rows: list[tuple[str, ...]] = []
-    for path in lock_files(directory):
+    found: list[rows.Row] = []
+    code = OK
+    named = options.locks or (".",)
+    for path in named:
         try:
-            found = eye.look(path)
-        except (LockPathError, FileNotFoundError, PermissionError):
-            continue  # no lock, gone meanwhile, or not ours to see
-        if found.state == "free" or not (options.all or is_lock(found, eye.seen)):
+            files = _files_of(path)
+        except OSError as error:
+            say(sentence(error))
+            code = BAD
             continue
-        if options.json:
-            print_json(describe(found, eye.seen))
-        else:
-            rows.append(_row(found))
-    if rows:
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-        for row in rows:
-            *cells, last = row
-            padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-            print_line("  ".join([*padded, last]))
-    return OK
+        for file in files:
+            try:
+                status = eye.look(file)
+            except (LockPathError, FileNotFoundError, PermissionError):
+                continue  # no lock, gone meanwhile, or not ours to see
+            if status.state == "free" or not (options.all or is_lock(status, eye.seen)):
+                continue
+            if options.json:
+                print_json(describe(status, eye.seen))
+            else:
+                name = os.path.relpath(file) if len(named) > 1 else os.path.basename(file)
+                found.append(rows.Row(status, eye.seen, name))
+    if found:
+        width = columns.columns_of(sys.stdout)
+        colour = columns.coloured(options.color, sys.stdout)
+        for line in rows.lines(found, width, colour=colour, full=False):
+            write(columns.encodable(line))
+    elif code == OK and not options.json and sys.stderr is not None and sys.stderr.isatty():
+        say(f"no lock is held in {', '.join(named)}")
+    return code
 
 
-def _row(found: LockStatus) -> tuple[str, str, str]:
-    return found.state, os.path.basename(found.path), found.holder
+def _files_of(path: str) -> list[str]:
+    """Find the files that are meant: in a directory, one, or those that a pattern matches."""
+    if any(letter in path for letter in "*?[") and not os.path.lexists(path):
+        from glob import glob  # noqa: PLC0415 - for a pattern that no shell has expanded
+
+        matches = sorted(glob(path))
+        return [file for match in matches for file in _files_of(match)]
+    existing(path, "directory or lock")
+    return lock_files(path) if os.path.isdir(path) else [os.path.abspath(path)]
 
 
 def lock_files(directory: str) -> list[str]:
@@ -133,11 +174,11 @@ def lock_files(directory: str) -> list[str]:
     return [os.path.join(os.path.abspath(directory), name) for name in sorted(names)]
 
 
-def is_lock(found: LockStatus, dialect: str | None) -> bool:
+def is_lock(found: LockStatus, system: System | None) -> bool:
     """Tell a lock from other files: it has a record, or it is named like one.
 
-    Any JSON object may be the record of a sidecar lock, so there the name has to say so.
+    Where much that is no lock looks like a record, the name has to say so.
     """
     if found.path.endswith(_LOCK_NAMES):
         return True
-    return found.info is not None and dialect != "sidecar"
+    return found.info is not None and not (system is not None and system.weak)

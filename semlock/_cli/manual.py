@@ -1,13 +1,14 @@
-"""The man page and the reference in ``docs/cli.md``, made from the tables.
+"""The man page, the completion files and the reference in ``docs/cli.md``, made from the tables.
 
-``python -m semlock._cli.manual`` writes both into a checkout; a test tells when that was
-forgotten.
+``python -m semlock._cli.manual`` writes them into a checkout, from where the wheel takes what
+it installs; a test fails when that was forgotten.
 """
 
 from __future__ import annotations
 
 import os
 
+from semlock._cli import completion
 from semlock._cli.helping import SUMMARY
 from semlock._cli.schema import OBJECTS
 from semlock._cli.table import BY_SIGNAL, EXIT_CODES, GLOBAL, NOT_EXECUTABLE, NOT_FOUND, VERBS
@@ -126,15 +127,26 @@ def with_reference(page: str) -> str:
     return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
 
 
+def files() -> dict[str, str]:
+    """Give what is made as a whole: path below ``docs`` and content."""
+    return {
+        "semlock.1": man(),
+        "completions/semlock": completion.bash(),
+        "completions/_semlock": completion.zsh(),
+        "completions/semlock.fish": completion.fish(),
+    }
+
+
 def write(docs: str) -> None:
-    """Write both into the directory of the documentation."""
-    with open(os.path.join(docs, "semlock.1"), "w", encoding="utf-8", newline="\n") as file:
-        file.write(man())
+    """Write all of it into the directory of the documentation."""
     path = os.path.join(docs, "cli.md")
     with open(path, encoding="utf-8") as file:
         page = file.read()
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write(with_reference(page))
+    for name, text in {**files(), "cli.md": with_reference(page)}.items():
+        path = os.path.join(docs, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class UsageError(Exception):
-    """The words make no sense; the verb, if that was understood, and what to say about it."""
+    """The call is wrong: what about it, and the verb as far as that was understood."""
 
     def __init__(self, message: str, verb: Verb | None = None) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ def parse(arguments: list[str]) -> Options:
     options = Options()
     first = arguments[0] if arguments else ""
     if not first:
-        raise UsageError("say what to do")
+        raise UsageError("a verb is missing")
     if first in table.HELP.words:
         options.verb = "help"
         return options
@@ -38,7 +38,7 @@ def parse(arguments: list[str]) -> Options:
         return options
     verb = table.find(first)
     if verb is None:
-        raise UsageError(f"there is no {first}{_like(first, [v.name for v in table.VERBS])}")
+        raise UsageError(f"there is no {first}{like(first, [v.name for v in table.VERBS])}")
     options.verb = verb.name
     words = _read_options(verb, arguments[1:], options)
     if options.verb == "help" and verb.name != "help":
@@ -69,9 +69,16 @@ def _read_options(verb: Verb, words: list[str], options: Options) -> list[str]:
         word = words[index]
         index += 1
         if len(word) < 2 or word[0] != "-":
+            _refuse_value(verb, word)
             left.append(word)
             if verb.command and not options.command:
                 options.command = tuple(words[index:])
+                if options.command and options.command[0].startswith("-"):
+                    raise UsageError(
+                        f"options go before the lock, so {options.command[0]} would be the "
+                        "command: write -- before the command",
+                        verb,
+                    )
                 break
             continue
         if word.startswith("--"):
@@ -93,12 +100,25 @@ def _read_options(verb: Verb, words: list[str], options: Options) -> list[str]:
     return left + behind
 
 
+def _refuse_value(verb: Verb, word: str) -> None:
+    """Refuse a lock's name that is probably the value of the word before it.
+
+    ``run -n 10 a.lock -- ls`` would take a lock file named 10.
+    """
+    if verb.operands and verb.operands[0].kind == table.FILE and table.is_like_a_value(word):
+        raise UsageError(
+            f"{word} looks like an option's value, and no option takes it here; for a file of "
+            f"that name write ./{word}",
+            verb,
+        )
+
+
 def _find(verb: Verb, name: str) -> Option:
     for option in verb.options:
         if name in option.words:
             return option
     known = [word for option in verb.options for word in option.words]
-    raise UsageError(f"{verb.name} has no {name}{_like(name, known)}", verb)
+    raise UsageError(f"{verb.name} has no {name}{like(name, known)}", verb)
 
 
 def _set(
@@ -122,7 +142,7 @@ def _set(
         if index >= len(words):
             raise UsageError(f"{name} needs a value: {name} {option.value}", verb)
         given, used = words[index], 1
-    if option.choices and given not in option.choices:
+    if option.closed and given not in option.choices:
         raise UsageError(f"{name} is one of {', '.join(option.choices)}, not {given!r}", verb)
     try:
         setattr(options, option.name, option.read(given))
@@ -149,7 +169,7 @@ def _read_operands(verb: Verb, words: list[str], options: Options) -> None:
         raise UsageError(f"{verb.name} needs a command", verb)
 
 
-def _like(word: str, known: list[str]) -> str:
+def like(word: str, known: list[str]) -> str:
     """Name the word that may have been meant."""
     import difflib  # noqa: PLC0415 - only for those who mistyped
 

@@ -8,9 +8,9 @@ from time import monotonic
 
 from semlock._cli import child, systems
 from semlock._cli.output import describe_refusal, print_json, say
-from semlock._cli.table import BAD, OK, OWN
-from semlock._cli.waiting import Teller
-from semlock._errors import LockLostError, LockTimeoutError, SemlockError
+from semlock._cli.table import BAD, CHILD, OK, OWN, SELF
+from semlock._cli.waiting import Teller, holding_caller
+from semlock._errors import LockHeldError, LockLostError, LockTimeoutError, SemlockError
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -20,45 +20,52 @@ if TYPE_CHECKING:
 
     from semlock._cli.table import Options
     from semlock._identity import Process
+    from semlock.systems import System
 
 
 def run(options: Options) -> int:
     """Hold the locks while the command runs, and give its exit code."""
     _refuse_what_excludes_each_other(options)
-    child.interruptible()
-    if options.follow == "self":
-        return _hold(options, child.run, None)
-    if sys.platform == "win32":
+    follow = options.follow or (SELF if sys.platform == "win32" else CHILD)
+    if follow == CHILD and sys.platform == "win32":
         raise ValueError("--follow child needs a system with fork")
-    from semlock._identity import other_process  # noqa: PLC0415 - for those who follow
-
-    suspended = child.Suspended(options.command)
+    child.interruptible()
+    command = child.Child(options.command)
     try:
-        return _hold(options, suspended.run, other_process(suspended.pid))
+        owner = None
+        if follow == CHILD and command.pid is not None:
+            from semlock._identity import other_process  # noqa: PLC0415 - after the fork
+
+            owner = other_process(command.pid)
+        return _hold(options, command.run, owner)
     finally:
-        suspended.end()
+        command.end()
 
 
 def _hold(options: Options, run: Callable[..., int], owner: Process | None) -> int:
     teller = Teller(quiet=options.quiet, as_json=options.json)
-    locks, entered = _make(options, teller, owner)
+    taking = _taking(options, teller, owner)
     code = OK
     try:
         with teller:
-            held = entered()
-    except LockTimeoutError as error:
+            held = taking.take()
+    except (LockTimeoutError, LockHeldError) as error:
         if options.json and error.status is not None:
             print_json(describe_refusal(error.status), of_run=True)
             return options.on_conflict_exit
-        say_timeout(error, "Wait longer with --timeout", quiet=options.quiet)
+        say_refusal(error, options)
         return options.on_conflict_exit
+    # Where the kernel keeps no lock on the file for us, one that follows the command ends with
+    # it, and a waiter that has it by now can't be told from one that took it by force.
+    knows = owner is None or all(lock._native.file.witness for lock in taking.held())
     try:
         with held:
-            code = run(options.command, lambda: _keep_fresh(locks))
+            code = run(
+                lambda: _keep_fresh(taking.locks if options.refreshes else []),
+                [] if owner is None else systems.inherited(taking.held()),
+            )
     except LockLostError as error:
-        # A lock that follows the command ends with it, so a waiter may have it by now, who
-        # can't be told from one that took it by force.
-        if owner is not None:
+        if not knows:
             return code
         # The command ran, and it may have met what the lock should have kept away.
         say(str(error))
@@ -69,53 +76,73 @@ def _hold(options: Options, run: Callable[..., int], owner: Process | None) -> i
     return code
 
 
-def _make(
-    options: Options, teller: Teller, owner: Process | None
-) -> tuple[list[tuple[Any, str]], Callable[[], AbstractContextManager[Any]]]:
-    """Make the locks: each with its system, and what takes them all."""
+class _Taking:
+    """What is to be taken: how, and what is held then; ``locks`` come with their systems."""
+
+    def __init__(
+        self,
+        take: Callable[[], AbstractContextManager[Any]],
+        held: Callable[[], list[Any]],
+        locks: list[tuple[Any, System]],
+    ) -> None:
+        self.take = take
+        self.held = held
+        self.locks = locks
+
+
+def _taking(options: Options, teller: Teller, owner: Process | None) -> _Taking:
     tag = readable(options.tag if options.tag is not None else options.command[0])
     timeout = options.timeout
+    common: Any = {"tag": tag, "durability": options.durability, "on_wait": teller}
     if options.shared:
         from semlock import SharedLock  # noqa: PLC0415 - for those who share
 
-        shared = SharedLock(
-            options.lock,
-            tag=tag,
-            durability=options.durability,  # type: ignore[arg-type]
-            on_wait=teller,
+        shared: Any = SharedLock(options.lock, **common)
+        if owner is not None:
+            shared._writer._leave_to(owner, guarded=True)
+        return _Taking(
+            lambda: shared.acquire_shared(timeout=timeout), lambda: [shared._mine()], []
         )
-        return [], lambda: shared.acquire_shared(timeout=timeout)
     if options.slots is not None:
         from semlock import SlotLock  # noqa: PLC0415 - for those who take a place
 
-        slot = SlotLock(
-            options.lock,
-            slots=options.slots,
-            tag=tag,
-            durability=options.durability,  # type: ignore[arg-type]
-            on_wait=teller,
-        )
-        return [], lambda: slot.acquire(timeout=timeout)
+        slot: Any = SlotLock(options.lock, slots=options.slots, **common)
+        if owner is not None:
+            for each in slot._locks:
+                each._leave_to(owner, guarded=True)
+        return _Taking(lambda: slot.acquire(timeout=timeout), lambda: [slot._mine()], [])
     locks = []
     for path in options.locks:
-        name = systems.chosen(path, options.dialect)
+        system = systems.chosen(path, options.dialect)
         lock = systems.make(
             path,
-            name,
+            system,
             tag=tag,
             durability=options.durability,
             fair=options.fair,
             owner=owner,
+            more=systems.asked(options, system),
+            guarded=True,
         )
+        systems.tell_of_tag(options, lock, system)
         lock._on_wait = teller
-        locks.append((lock, name))
-    return locks, lambda: _take_all([lock for lock, _ in locks], timeout)
+        locks.append((lock, system))
+    all_of_them = [lock for lock, _ in locks]
+    allow = options.allow
+    return _Taking(lambda: _take_all(all_of_them, timeout, allow), lambda: all_of_them, locks)
 
 
-def _take_all(locks: list[Any], timeout: float | None) -> AbstractContextManager[Any]:
+def _take_all(
+    locks: list[Any], timeout: float | None, allow: tuple[str, ...]
+) -> AbstractContextManager[Any]:
     """Take the locks, and wait for those who share them."""
     began = monotonic()
-    if len(locks) == 1:
+    if allow:
+        from semlock._engine import Acquired  # noqa: PLC0415 - it is there already
+
+        acquired: Any = Acquired(locks[0])
+        locks[0].reclaim(allow=allow, timeout=timeout)
+    elif len(locks) == 1:
         acquired = locks[0].acquire(timeout=timeout)
     else:
         from semlock import acquire_all  # noqa: PLC0415 - for those who take several
@@ -135,10 +162,9 @@ def _take_all(locks: list[Any], timeout: float | None) -> AbstractContextManager
     return holding
 
 
-def _keep_fresh(locks: list[tuple[Any, str]]) -> None:
-    for lock, name in locks:
-        if name != OWN:
-            systems.keep_fresh(lock, name)
+def _keep_fresh(locks: list[tuple[Any, System]]) -> None:
+    for lock, system in locks:
+        systems.keep_fresh(lock, system)
 
 
 def _refuse_what_excludes_each_other(options: Options) -> None:
@@ -152,7 +178,6 @@ def _refuse_what_excludes_each_other(options: Options) -> None:
             ("--slots", options.slots is not None),
             ("--dialect", options.dialect not in (None, OWN)),
             ("--fair", options.fair),
-            ("--follow child", options.follow == "child"),
         )
         if given
     ]
@@ -161,6 +186,10 @@ def _refuse_what_excludes_each_other(options: Options) -> None:
         wrong = f"{special[0]} and {special[1]} exclude each other"
     elif ("--shared" in special or "--slots" in special) and len(options.locks) > 1:
         wrong = f"{special[0]} takes one lock, not {len(options.locks)}"
+    elif options.allow and len(options.locks) > 1:
+        wrong = f"--allow takes one lock, not {len(options.locks)}"
+    elif ("--shared" in special or "--slots" in special) and asks_for_more(options):
+        wrong = f"{special[0]} is for semlock's own locks"
     elif len(set(options.locks)) < len(options.locks):
         wrong = "a lock is named twice, which would wait for itself"
     if wrong:
@@ -172,7 +201,44 @@ def readable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def say_timeout(error: LockTimeoutError, way_out: str, *, quiet: bool) -> None:
+def asks_for_more(options: Options) -> bool:
+    """Tell whether something was asked for that only other lock systems have."""
+    given = (
+        options.stale, options.owner, options.user, options.session, options.token_file,
+        options.ttl, options.environment, options.purpose, options.allow or None,
+    )  # fmt: skip
+    return any(value is not None for value in given)
+
+
+def say_refusal(error: LockTimeoutError | LockHeldError, options: Options) -> None:
+    """Say why a lock could not be acquired, and what can be done about it from here."""
+    decision = getattr(error, "decision", None)
+    found = error.status
+    if isinstance(error, LockTimeoutError) or found is None:
+        say_timeout(error, "Wait longer with --timeout", quiet=options.quiet)
+        return
+    if options.quiet:
+        return
+    where = shell_word(found.path)
+    if decision is None:
+        say(
+            f"{found.path} is stale ({found.reason}) and is left alone, because its holder may "
+            f"still be writing: {found.holder}. If you know that it is not: semlock break {where}"
+        )
+    elif decision.can_reclaim:
+        say(
+            f"{found.path} is held by {found.holder}. There is a reason to take it, which is not "
+            f"allowed: --allow {decision.reason}"
+        )
+    else:
+        say(
+            f"{found.path} is held by {found.holder}, and there is no reason to take it: its "
+            f"time is not over. Wait for it with --timeout, or look at it with: semlock status "
+            f"{where}"
+        )
+
+
+def say_timeout(error: LockTimeoutError | LockHeldError, way_out: str, *, quiet: bool) -> None:
     """Say who held the lock, and what can be done about it from here."""
     found = error.status
     if quiet:
@@ -180,11 +246,25 @@ def say_timeout(error: LockTimeoutError, way_out: str, *, quiet: bool) -> None:
     if found is None:
         say(str(error))
         return
-    say(
-        f"{found.path} is held by {found.holder}. {way_out}, or look at it with: semlock status "
-        f"{shell_word(found.path)}; if its holder will never let go: semlock break "
-        f"{shell_word(found.path)}"
-    )
+    word = shell_word(found.path)
+    caller = holding_caller(found)
+    if caller:
+        say(
+            f"{found.path} is held by {caller}: a wait would not end before that does. Use the "
+            f"lock only once, or release it first"
+        )
+    elif found.is_empty and found.verdict != "alive":
+        say(
+            f"{found.path} is held by {found.holder}. If a program still locks it with flock, use "
+            f"another path; if not, remove it: semlock break {word}"
+        )
+    elif found.verdict == "alive":
+        say(f"{found.path} is held by {found.holder}. {way_out}, or see: semlock status {word}")
+    else:
+        say(
+            f"{found.path} is held by {found.holder}. See: semlock status {word}; if you know "
+            f"that its holder has ended: semlock break {word}"
+        )
 
 
 def shell_word(text: str) -> str:

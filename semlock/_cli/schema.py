@@ -10,8 +10,14 @@ WHOLE = "whole number"
 NUMBER = "number"
 TRUTH = "true or false"
 
-_PATH = ("path", TEXT, "the lock file, absolute; bytes that are no text are replaced")
-_PATH_BYTES = ("path_bytes", TEXT, "only then: its bytes, as hexadecimal digits")
+_PATH = ("path", TEXT, r"the lock file, absolute; bytes that are no UTF-8 as \xff")
+
+
+def _bytes_of(name: str) -> tuple[str, str, str]:
+    return (f"{name}_bytes", TEXT, f"if {name} is not UTF-8: its bytes, as hexadecimal digits")
+
+
+_PATH_BYTES = _bytes_of("path")
 _DIALECT = ("dialect", TEXT, "the lock system whose record it is; null if none is recognised")
 _VERDICT = ("verdict", TEXT, "alive, dead or unknown")
 _EVIDENCE = ("evidence", TEXT, "how that is known, in words")
@@ -75,12 +81,14 @@ OBJECTS: dict[
         (_PATH_BYTES,),
     ),
     "acquired": (
-        "try and acquire, when they took it",
+        "try, acquire and reclaim, when they took it",
         (
-            ("locked", TRUTH, "false: nobody else held it"),
+            ("locked", TRUTH, "false: no other process held it"),
             ("acquired", TRUTH, "true"),
             _PATH,
             _DIALECT,
+            ("owner_pid", WHOLE, "the process that it was taken for, with which it ends"),
+            ("owner_name", TEXT, "what that process runs; null if that can't be seen"),
         ),
         (
             _PATH_BYTES,
@@ -92,7 +100,7 @@ OBJECTS: dict[
         ),
     ),
     "refused": (
-        "try, acquire and (to standard error) run, when somebody else has it",
+        "try, acquire, reclaim and (to standard error) run, when another process holds it",
         _REFUSED,
         (_PATH_BYTES,),
     ),
@@ -154,7 +162,7 @@ OBJECTS: dict[
             ("processes", WHOLE, "how many there were"),
             ("locks", WHOLE, "how many there were"),
         ),
-        (),
+        (_bytes_of("trace"),),
     ),
     "lock": (
         "timeline, for each lock; times are in seconds",
@@ -167,7 +175,7 @@ OBJECTS: dict[
             ("median_wait", NUMBER, "for how long in the middle, or null"),
             ("longest_wait", NUMBER, "for how long at most, or null"),
         ),
-        (),
+        (_bytes_of("lock"),),
     ),
     "wait": (
         "timeline, for each of the longest waits",
@@ -183,7 +191,7 @@ OBJECTS: dict[
             ("behind_command", TEXT, "what that one ran, or null"),
             ("behind_tag", TEXT, "what for, or null"),
         ),
-        (),
+        (_PATH_BYTES,),
     ),
     "convoy": (
         "timeline, for each time in which two or more waited for a lock all the time",
@@ -198,7 +206,7 @@ OBJECTS: dict[
             ("longest_hold", NUMBER, "the longest of these, or null"),
             ("pid", WHOLE, "whose that was, or null"),
         ),
-        (),
+        (_PATH_BYTES,),
     ),
     "odd": (
         "timeline, for what else stands out",
@@ -206,10 +214,10 @@ OBJECTS: dict[
             ("odd", TEXT, "reclaim, remove, lost or unreleased"),
             ("path", TEXT, "the lock"),
             ("at", NUMBER, "when"),
-            ("pid", WHOLE, "by whom"),
+            ("pid", WHOLE, "the process that holds it"),
             ("message", TEXT, "the same in words"),
         ),
-        (),
+        (_PATH_BYTES,),
     ),
     "check": (
         "doctor, for each thing that it tried",
@@ -219,7 +227,7 @@ OBJECTS: dict[
             ("detail", TEXT, "what was found, in words"),
             ("directory", TEXT, "where"),
         ),
-        (),
+        (_bytes_of("directory"),),
     ),
     "guarantee": (
         "doctor, for each promise",
@@ -233,6 +241,6 @@ OBJECTS: dict[
             ("detail", TEXT, "what it comes to here, in words"),
             ("directory", TEXT, "where"),
         ),
-        (),
+        (_bytes_of("directory"),),
     ),
 }

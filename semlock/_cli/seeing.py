@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-from semlock._cli.output import describe, print_json, print_line
+from semlock._cli.output import describe, existing, print_json, print_line
 from semlock._cli.parsing import UsageError
 from semlock._cli.table import OK, Options, find
+from semlock._errors import LockRecordError
 
 
 def timeline(options: Options) -> int:
@@ -14,7 +15,9 @@ def timeline(options: Options) -> int:
     from semlock import _timeline, _timeline_report  # noqa: PLC0415 - only for those who look
 
     try:
-        trace = _timeline.drawn(options.lock, options.output)
+        trace = _timeline.drawn(existing(options.lock, "trace"), options.output)
+    except LockRecordError:
+        raise  # it is no trace, and no wrong usage
     except ValueError as error:
         raise UsageError(str(error), find("timeline")) from None
     if options.json:
@@ -28,16 +31,17 @@ def timeline(options: Options) -> int:
 
 def watch(options: Options) -> int:
     """Show the locks of a directory, and go on doing so."""
-    from semlock import _watch  # noqa: PLC0415
+    from semlock._cli import rows, watching  # noqa: PLC0415
 
-    directory = options.lock if options.locks else "."
+    directory = existing(options.lock if options.locks else ".")
     if options.json:
-        for row in _watch.Directory(directory, options.dialect).rows():
-            print_json(describe(row.found, row.dialect))
+        for row in rows.Directory(directory, options.dialect).rows():
+            print_json(describe(row.found, row.system))
         return OK
-    return _watch.watch(
+    return watching.watch(
         os.path.abspath(directory),
         interval=options.interval,
         once=options.once,
         dialect=options.dialect,
+        color=options.color,
     )

@@ -5,6 +5,8 @@ Nothing is imported here but the package's own constants, because every start re
 
 from __future__ import annotations
 
+from semlock import systems
+
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +27,11 @@ EXIT_CODES = (
     (BAD, "the file or its directory can't be used"),
 )
 
+# The verbs whose answer is what they print; that of the others is the exit code.
+ANSWERED_BY_OUTPUT = (
+    "list", "doctor", "watch", "timeline", "completion", "help", "version",
+)  # fmt: skip
+
 # What a name on the command line stands for, which is what completion offers.
 FILE = "file"
 DIRECTORY = "directory"
@@ -32,13 +39,21 @@ COMMAND = "command"
 WORD = "word"
 
 DURABILITIES = ("full", "data", "none")
-FOLLOWED = ("self", "child")
+COLORS = ("auto", "always", "never")
+SELF = "self"
+CHILD = "child"
+FOLLOWED = (SELF, CHILD)
 SHELLS = ("bash", "zsh", "fish")
+
+# What a task lock's owner may be, and why such a lock may be taken from its holder.
+ENVIRONMENTS = ("local", "ci", "cloud", "container")
+PURPOSES = ("interactive", "automated", "emergency")
+REASONS = ("SAME_USER", "HIGHER_PRIVILEGE", "EMERGENCY_OVERRIDE")
 
 # The lock systems; the first one reads whatever it recognises.
 AUTO = "auto"
 OWN = "semlock"
-DIALECTS = (AUTO, OWN, "sema", "semats", "feature", "sidecar", "task")
+DIALECTS = (AUTO, *systems.NAMES)
 
 
 class Options:
@@ -56,14 +71,29 @@ class Options:
     durability: str = "full"
     dialect: str | None = None
     on_conflict_exit: int = HELD
-    follow: str = "self"
+    follow: str | None = None
     owner_pid: int | None = None
+    stale: float | None = None
+    refreshes: bool = True
+    owner: str | None = None
+    user: str | None = None
+    session: str | None = None
+    token_file: str | None = None
+    ttl: float | None = None
+    environment: str | None = None
+    purpose: str | None = None
+    allow: tuple[str, ...] = ()
+    emergency: bool = False
+    patience: float | None = 0.0
     force: bool = False
     yes: bool = False
     dry_run: bool = False
     all: bool = False
     json: bool = False
     quiet: bool = False
+    verbose: bool = False
+    porcelain: bool = False
+    color: str = "auto"
     output: str | None = None
     once: bool = False
     interval: float = 1.0
@@ -81,19 +111,19 @@ class Option:
     :meaning:  what it does, for the help; without a capital and a full stop
     :takes:    the name of its value in the help; ``None`` for a switch
     :read:     makes a value of the text, or raises ``ValueError`` with the reason
-    :choices:  the texts it may have
+    :choices:  the texts it may have; with ``read`` the usual ones, and that tells which others
     :name:     the attribute of ``Options`` that it sets; by default the long word
     :sets:     what a switch sets
     """
 
-    __slots__ = ("choices", "meaning", "name", "read", "sets", "takes", "words")
+    __slots__ = ("choices", "closed", "meaning", "name", "read", "sets", "takes", "words")
 
     def __init__(
         self,
         *words: str,
         meaning: str,
         takes: str | None = None,
-        read: Callable[[str], Any] = str,
+        read: Callable[[str], Any] | None = None,
         choices: tuple[str, ...] = (),
         name: str | None = None,
         sets: object = True,
@@ -101,7 +131,8 @@ class Option:
         self.words = words
         self.meaning = meaning
         self.takes = takes
-        self.read = read
+        self.read = read or str
+        self.closed = bool(choices) and read is None
         self.choices = choices
         self.name = name or words[-1][2:].replace("-", "_")
         self.sets = sets
@@ -189,21 +220,60 @@ class Verb:
         return " ".join(words)
 
 
-def _interval(text: str) -> float:
-    seconds = _seconds(text)
-    if seconds <= 0:
-        raise ValueError(f"{text} is not a number of seconds above 0")
-    return seconds
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def _seconds(text: str) -> float:
+def duration(text: str) -> float:
+    """Read a duration: seconds, or numbers with units, such as 500ms, 1m or 1h30m."""
+    import re  # noqa: PLC0415 - only for an option that has a duration
+
+    parts = re.findall(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ms|min|[smhd])", text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        return sum(float(number) * _UNITS[unit] for number, unit in parts)
     try:
         value = float(text)
     except ValueError:
         value = -1.0
     if not value >= 0:
-        raise ValueError(f"{text!r} is not a number of seconds from 0 on")
+        raise ValueError(f"{text!r} is not a duration: write seconds, or 500ms, 30s, 1m, 2h")
     return value
+
+
+def _above_zero(text: str) -> float:
+    seconds = duration(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"{text} is not a duration above 0")
+    return seconds
+
+
+def _reasons(text: str) -> tuple[str, ...]:
+    named = tuple(name for name in text.upper().replace("-", "_").split(",") if name)
+    unknown = [name for name in named if name not in REASONS]
+    if unknown or not named:
+        raise ValueError(f"{text!r} names none of {', '.join(REASONS)}")
+    return named
+
+
+def _timeout(text: str) -> float | None:
+    return None if text == "forever" else duration(text)
+
+
+def _interval(text: str) -> float:
+    seconds = duration(text)
+    if seconds <= 0:
+        raise ValueError(f"{text} is not a duration above 0")
+    return seconds
+
+
+def is_like_a_value(word: str) -> bool:
+    """Tell whether a word looks like an option's value and hardly like a lock's name."""
+    if not word[:1].isdigit() and word[:1] != ".":  # which is nearly every name
+        return word == "forever"
+    try:
+        duration(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _whole(lowest: int, highest: int, what: str) -> Callable[[str], int]:
@@ -216,34 +286,87 @@ def _whole(lowest: int, highest: int, what: str) -> Callable[[str], int]:
     return read
 
 
+def _system(text: str) -> str:
+    if text not in DIALECTS:  # what is not of this package is imported to be known
+        try:
+            systems.find(text)
+        except ImportError as error:
+            raise ValueError(f"there is no lock system {text!r}: {error}") from None
+    return text
+
+
 HELP = Option("-h", "--help", meaning="show this help")
 JSON = Option("-j", "--json", meaning="write JSON, one object on a line")
 QUIET = Option("-q", "--quiet", meaning="say nothing but errors")
 TAG = Option("-m", "--tag", takes="TEXT", meaning="say in the lock what it is held for")
 TIMEOUT = Option(
-    "-t", "--timeout", takes="SECONDS", read=_seconds,
-    meaning="wait so long at most; 0 tries once",
+    "-t", "-w", "--wait", "--timeout", takes="SECONDS", read=_timeout,
+    meaning="wait so long at most: seconds, or 500ms, 1m, 2h; 0 tries once (forever)",
 )  # fmt: skip
 NO_WAIT = Option(
     "-n", "--no-wait", name="timeout", sets=0.0, meaning="don't wait: the same as --timeout 0"
-)
-WAIT = Option(
-    "-w", "--wait", name="timeout", sets=None, meaning="wait for ever, which is the default"
 )
 DURABILITY = Option(
     "--durability", takes="HOW", choices=DURABILITIES,
     meaning="what is on the disk before the lock is visible (full)",
 )  # fmt: skip
 DIALECT = Option(
-    "--dialect", takes="SYSTEM", choices=DIALECTS, meaning="whose lock file it is (semlock)"
-)
+    "--dialect", takes="SYSTEM", choices=DIALECTS, read=_system,
+    meaning="whose lock file it is (semlock)",
+)  # fmt: skip
 DIALECT_SEEN = Option(
-    "--dialect", takes="SYSTEM", choices=DIALECTS,
+    "--dialect", takes="SYSTEM", choices=DIALECTS, read=_system,
     meaning="by whose rules to look (auto: read what is recognised, by semlock's rules)",
 )  # fmt: skip
 OWNER_PID = Option(
     "--owner-pid", takes="PID", read=_whole(1, 2**31 - 1, "process number"),
-    meaning="the process whose lock it is (the caller of semlock)",
+    meaning="the process whose lock it is (the shell or program that semlock is called from)",
+)  # fmt: skip
+STALE = Option(
+    "--stale", takes="SECONDS", read=duration,
+    meaning="the age from which a lock may be taken, for systems that go by age; 0: never",
+)  # fmt: skip
+OWNER = Option("--owner", takes="OWNER", meaning="of a task lock: whose it is, in words")
+ALLOW = Option(
+    "--allow", takes="REASON", read=_reasons, choices=REASONS,
+    meaning="of a task lock: take it from its holder for this reason, if the decision tree has "
+    "it; several with commas between them",
+)  # fmt: skip
+OWNED = (
+    OWNER,
+    Option("--user", takes="USER", meaning="of a task lock: it is this user's"),
+    Option("--session", takes="ID", meaning="of a task lock: in this session of the user"),
+    Option(
+        "--token-file", takes="FILE",
+        meaning="of a task lock: it is whose token is in the file; the record has a digest of it",
+    ),
+    Option(
+        "--ttl", takes="SECONDS", read=_above_zero,
+        meaning="of a task lock: for how long it is held without a refresh",
+    ),
+    Option(
+        "--environment", takes="WHERE", choices=ENVIRONMENTS,
+        meaning="of a task lock: where its owner runs (found out)",
+    ),
+    Option(
+        "--purpose", takes="WHY", choices=PURPOSES, meaning="of a task lock: what it is for"
+    ),
+)  # fmt: skip
+AUTO_REFRESH = Option(
+    "--auto-refresh", name="refreshes",
+    meaning="refresh a lock that goes by age while the command runs, which is the default",
+)  # fmt: skip
+NO_AUTO_REFRESH = Option(
+    "--no-auto-refresh", name="refreshes", sets=False,
+    meaning="don't: others may take it when its time is over, though the command runs",
+)  # fmt: skip
+VERBOSE = Option("-v", "--verbose", meaning="all that is known, in lines")
+PORCELAIN = Option(
+    "--porcelain", meaning="lines for programs that read sema's format; they stay as they are"
+)
+COLOR = Option(
+    "--color", takes="WHEN", choices=COLORS,
+    meaning="colours: on a terminal (auto, and never if NO_COLOR is set), or as said",
 )  # fmt: skip
 DRY_RUN = Option("-n", "--dry-run", meaning="only say what would be removed and why")
 
@@ -259,45 +382,53 @@ VERBS: tuple[Verb, ...] = (
         options=(
             TIMEOUT,
             NO_WAIT,
-            WAIT,
             TAG,
             Option("-s", "--shared", meaning="share the lock with others who share it"),
             Option(
                 "--slots", takes="N", read=_whole(1, 1_000_000, "number of slots"),
                 meaning="take one of N places: N commands may run at a time",
             ),
-            Option("--fair", meaning="never go before somebody who asked earlier"),
+            Option("--fair", meaning="strict order: never before a waiter that asked earlier"),
             DURABILITY,
             DIALECT,
+            STALE,
+            *OWNED,
+            ALLOW,
+            AUTO_REFRESH,
+            NO_AUTO_REFRESH,
             Option(
                 "-E", "--on-conflict-exit", takes="N", read=_whole(0, 255, "exit code"),
-                meaning="the exit code when the lock is not to be had (1)",
+                meaning="the exit code when the lock can't be acquired (1)",
             ),
             Option(
-                "--follow", takes="WHOM", choices=FOLLOWED,
-                meaning="what the lock ends with if semlock is killed: semlock (self) or the "
-                "command (child)",
+                "--follow", takes="PROCESS", choices=FOLLOWED,
+                meaning="what the lock ends with if semlock is killed: the command (child, the "
+                "default) or semlock (self, the default on Windows)",
             ),
             Option("-j", "--json", meaning="write JSON to standard error, one object on a line"),
             QUIET,
         ),
         does=(
-            ("Takes all the locks or none, runs the command, lets go, and exits with the "
+            ("Takes all the locks or none, runs the command, releases, and exits with the "
             "command's exit code, or with 128 and the number of the signal that ended it."),
             "Without -- the first word is the lock and the command begins behind it.",
             ("Signals are passed on to the command. Ctrl-C reaches it from the terminal anyway, "
-            "and it decides what that means."),
-            ("The lock is never inherited: what the command leaves running in the background "
-            "doesn't hold it. With --follow self, the default, it is semlock's own and ends "
-            "when the command ends or semlock is killed, whichever comes first. With --follow "
-            "child it is the command's: it stays until the command itself ends, even if semlock "
-            "is killed before."),
-            ("While it waits it says for whom on standard error; on a terminal in a line that "
-            "is redrawn."),
+            "and it decides what that means. A signal that the system refuses to pass on, because "
+            "the command runs as another user, is told once, and changes nothing."),
+            ("The lock is the command's, whose process stands in it and inherits a descriptor of "
+            "the lock file: it ends when that process has ended, also if semlock is killed "
+            "before. With --follow self the lock is semlock's own, and ends with semlock if that "
+            "is killed first; on Windows it is always so."),
+            ("What the command leaves running in the background holds nothing, unless semlock was "
+            "killed: then it holds the lock until it ends or closes the descriptor, as with "
+            "flock(1). A command that closes it (sudo, daemons) keeps the lock too, but if "
+            "semlock is killed, other containers can't see that and may take it."),
+            ("A wait that lasts is reported on standard error: after half a second on a terminal, "
+            "in a line that is redrawn, and after some seconds elsewhere."),
         ),
         examples=(
             ("semlock run build.lock -- make all", "hold the lock while make runs"),
-            ("semlock run -t 60 -m nightly db.lock -- pg_dump mydb", "wait for a minute at most"),
+            ("semlock run -w 1m -m nightly db.lock -- pg_dump mydb", "wait for a minute at most"),
             ("semlock run -n -E 0 cron.lock -- ./job", "skip this run if the last one is not done"),
             ("semlock run a.lock b.lock -- ./swap", "both locks or none"),
             ("semlock run --slots 4 encode.lock -- ./encode", "four at a time"),
@@ -308,11 +439,18 @@ VERBS: tuple[Verb, ...] = (
         "take a lock for the calling shell, if it is free",
         where=("holding", "attempt"),
         operands=(LOCK,),
-        options=(TAG, OWNER_PID, DURABILITY, DIALECT, JSON, QUIET),
+        options=(TAG, OWNER_PID, DURABILITY, DIALECT, STALE, *OWNED, ALLOW, JSON, QUIET),
         does=(
-            ("The lock outlives this command. It belongs to the owner, by default the process "
-            "that called semlock: it ends with `semlock release`, or when the owner ends, after "
-            "which whoever wants it next may take it."),
+            ("The lock outlives this command. It belongs to the owner: it ends with `semlock "
+            "release`, or when the owner ends, after which it may be taken at once."),
+            ("The owner is the process that called semlock. One that only waits for semlock and "
+            "ends then is passed over: timeout, sudo and the like, `sh -c 'semlock try L'`, and a "
+            "shell's copy of itself for $(...) or a part of a pipeline that the shell waits for. "
+            "What it doesn't wait for (a job, a process substitution) is an owner of its own. "
+            "Where nothing lasts (cron, ssh, make, a container's first process), or it can't be "
+            "known whether the shell waits, the lock is refused: "
+            "name the owner with --owner-pid, or use `semlock run`. On a terminal and with "
+            "--json it says for which process the lock was taken."),
         ),
         examples=(
             ("semlock try job.lock && { work; semlock release job.lock; }", "in a script"),
@@ -323,29 +461,77 @@ VERBS: tuple[Verb, ...] = (
         "take a lock for the calling shell, waiting for it",
         where=("holding", "acquire"),
         operands=(LOCK,),
-        options=(TIMEOUT, NO_WAIT, WAIT, TAG, OWNER_PID, DURABILITY, DIALECT, JSON, QUIET),
+        options=(
+            TIMEOUT, NO_WAIT, TAG, OWNER_PID, DURABILITY, DIALECT, STALE, *OWNED, ALLOW, JSON,
+            QUIET,
+        ),
         does=(
-            "As `semlock try`, but it waits, and says for whom.",
+            "As `semlock try`, but it waits.",
             ("In a Makefile each line has a shell of its own, whose locks end with it: write "
-            "the recipe in one line, or use `semlock run`."),
+            "the recipe in one line of several commands, or use `semlock run`."),
         ),
         examples=(
             ('semlock acquire -t 30 deploy.lock -m "deploy by $USER" || exit 1', "in a script"),
         ),
     ),
     Verb(
+        "reclaim",
+        "take a task lock for the calling shell, also from a holder",
+        where=("holding", "reclaim"),
+        operands=(LOCK,),
+        options=(
+            ALLOW,
+            Option(
+                "-f", "--force",
+                meaning="take it if its time is over or its holder is dead, which is done anyway",
+            ),
+            Option(
+                "--emergency",
+                meaning="the same as --purpose emergency --allow EMERGENCY_OVERRIDE",
+            ),
+            Option(
+                "-t", "-w", "--wait", "--timeout", takes="SECONDS", read=_timeout, name="patience",
+                meaning="wait so long at most for a reason: seconds, 500ms or forever (0: once)",
+            ),
+            TAG,
+            OWNER_PID,
+            DURABILITY,
+            *OWNED,
+            JSON,
+            QUIET,
+        ),
+        does=(
+            ("As `semlock acquire --dialect task`, but it also takes the lock from a holder, for "
+            "a reason. Without --allow there are two: the time of the lock is over, or its holder "
+            "is proven dead. The others rob a holder that lives, so each must be allowed by name, "
+            "and counts only if the task lock's decision tree has it for the owner. Exits with 1 "
+            "if there is no reason."),
+            ("Each reclaim, and each that is refused, is a line in .lock_audit.log beside the "
+            "lock."),
+        ),
+        examples=(
+            ("semlock reclaim --allow SAME_USER t.lock && { work; semlock release t.lock; }",
+             "from one's own other session"),
+            ("semlock reclaim --emergency t.lock && { work; semlock release t.lock; }",
+             "from any holder, for 5 minutes"),
+        ),
+    ),
+    Verb(
         "release",
-        "let go of a lock that try or acquire took",
+        "release a lock that try or acquire took",
         where=("holding", "release"),
         operands=(LOCK,),
         options=(
             OWNER_PID,
-            Option("-f", "--force", meaning="whoever holds it"),
+            Option("-f", "--force", meaning="release it even if another process holds it"),
             DIALECT_SEEN,
             JSON,
             QUIET,
         ),
-        does=("Exits with 1 if it is not the owner's lock, which is left alone.",),
+        does=(
+            ("Exits with 1 if it is not the owner's lock, which is left alone. The owner is found "
+            "as by `semlock try`."),
+        ),
         examples=(("semlock release job.lock", "at the end of the script"),),
     ),
     Verb(
@@ -355,21 +541,22 @@ VERBS: tuple[Verb, ...] = (
         operands=(LOCK,),
         options=(OWNER_PID, DIALECT_SEEN, JSON, QUIET),
         does=(
-            ("A sign of life for programs that judge by age. Exits with 1 if the lock is not "
-            "the owner's any more."),
+            ("A sign of life for programs that judge by age. Exits with 1 if the owner no longer "
+            "holds the lock."),
         ),
         examples=(("semlock refresh job.lock || exit 1", "in a long loop of a script"),),
     ),
     Verb(
         "status",
-        "say who holds a lock; exit 1 if anybody does",
+        "say who holds a lock; exit 1 if it is held",
         where=("looking", "status"),
         operands=(LOCK,),
-        options=(DIALECT_SEEN, JSON, QUIET),
+        options=(VERBOSE, PORCELAIN, COLOR, DIALECT_SEEN, STALE, JSON, QUIET),
         does=(
-            ("The first lines are those of sema: locked, pid, timestamp, tag. Then what is known "
-            "about the holder: whether it lives and how that is known, since when it holds, "
-            "where it runs and what it is."),
+            ("Five lines: the state, the holder, why it holds the lock, since when, and how it is "
+            "known whether the holder lives. --verbose adds the rest."),
+            ("--porcelain writes lines for programs instead, those of sema's format first: locked, "
+            "pid, timestamp, tag. So does --dialect sema."),
         ),
         examples=(
             ("semlock status job.lock", "for people"),
@@ -381,22 +568,30 @@ VERBS: tuple[Verb, ...] = (
         "wait until a lock is free, without taking it",
         where=("looking", "wait"),
         operands=(LOCK,),
-        options=(TIMEOUT, NO_WAIT, WAIT, DIALECT_SEEN, JSON, QUIET),
+        options=(TIMEOUT, NO_WAIT, DIALECT_SEEN, STALE, JSON, QUIET),
         does=("A lock whose holder is dead counts as free.",),
         examples=(("semlock wait -t 300 build.lock && ls dist", "until the build is done"),),
     ),
     Verb(
         "list",
-        "list the locks in a directory",
+        "list locks",
         where=("looking", "list_locks"),
-        operands=(Operand("DIRECTORY", DIRECTORY, optional=True),),
+        operands=(Operand("PATH", optional=True, many=True),),
         options=(
             Option("-a", "--all", meaning="files too that are no record and not named *.lock"),
+            COLOR,
             DIALECT_SEEN,
             JSON,
         ),
-        does=("A file is listed if it has a record that is recognised, or is named *.lock.",),
-        examples=(("semlock list /run/lock", "who holds what there"),),
+        does=(
+            ("A PATH is a directory, a lock file, or a pattern with * and ?; without one it is the "
+            "current directory. A file is listed if it has a record that is recognised, or is "
+            "named *.lock. On a terminal each line is cut to its width."),
+        ),
+        examples=(
+            ("semlock list /run/lock", "who holds what there"),
+            ("semlock list 'build/*/cache'", "in several directories"),
+        ),
     ),
     Verb(
         "clean",
@@ -407,6 +602,7 @@ VERBS: tuple[Verb, ...] = (
             Option("-y", "--yes", meaning="remove it, without a question"),
             DRY_RUN,
             DIALECT_SEEN,
+            STALE,
             JSON,
             QUIET,
         ),
@@ -414,7 +610,11 @@ VERBS: tuple[Verb, ...] = (
             ("First a dry run: says what it would remove and why. Then it asks, if it has a "
             "terminal; without one it removes nothing unless told so with --yes."),
             ("Only what is proven dead goes. With --dialect it is what that lock system's rules "
-            "permit, which may go by age."),
+            "permit, which may go by age. In either case a file goes only if its name is one that "
+            "the system gives to locks, and its content is, byte for byte, one whole record."),
+            ("Of a LOCK it is that file, its queue, its readers, and what semlock keeps beside it. "
+            "A DIRECTORY that does not exist is an error. What could not be removed is said, and "
+            "the exit code is 3 then (1 if it is only in use at the moment)."),
         ),
         examples=(
             ("semlock clean /run/lock", "what would go, and why"),
@@ -423,7 +623,7 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "break",
-        "remove a lock whoever holds it",
+        "remove a lock from its holder",
         where=("tidying", "break_lock"),
         operands=(LOCK,),
         options=(
@@ -433,9 +633,9 @@ VERBS: tuple[Verb, ...] = (
             QUIET,
         ),
         does=(
-            ("Shows who holds it and what speaks for their being alive or dead, and asks. Only "
-            "the lock that was shown is removed: if it changes hands meanwhile, nothing is done. "
-            "A holder that lives goes on believing that it holds the lock until it looks."),
+            ("Shows who holds it and how it is known whether the holder lives, and asks. Only the "
+            "lock that was shown is removed: if it changes hands meanwhile, nothing is done. A "
+            "living holder learns of it only at its next check, refresh or release."),
         ),
         examples=(("semlock break job.lock", "after `semlock status job.lock`"),),
     ),
@@ -468,17 +668,18 @@ VERBS: tuple[Verb, ...] = (
         options=(
             Option("--once", meaning="write the table once"),
             Option(
-                "--interval", takes="SECONDS", read=_interval, meaning="look so often (1)"
+                "--interval", takes="SECONDS", read=_interval,
+                meaning="look so often: seconds, or 500ms, 1m (1)",
             ),
+            COLOR,
             DIALECT_SEEN,
             JSON,
         ),
         does=(
-            (
-                "On a terminal q ends it, the arrows choose a lock, i shows all that is known "
-                "about it, and b removes it after a question. Without a terminal it writes the "
-                "table once."
-            ),
+            ("On a terminal q ends it, arrows, PageUp, PageDown, Home and End choose a lock, / "
+            "filters, s sorts, i shows all that is known about a lock, b removes it after a "
+            "question, and ? shows the keys. Without a terminal it writes the table once, as wide "
+            "as COLUMNS says, or 80."),
         ),
         examples=(("semlock watch /run/lock", "who holds what, live"),),
     ),
@@ -489,7 +690,8 @@ VERBS: tuple[Verb, ...] = (
         operands=(Operand("TRACE"),),
         options=(
             Option(
-                "-o", "--output", takes="FILE", meaning="the picture: .svg, .html or .json"
+                "-o", "--output", takes="FILE",
+                meaning="the picture: .svg, .html or .json; never the trace itself",
             ),
             JSON,
         ),
@@ -501,7 +703,7 @@ VERBS: tuple[Verb, ...] = (
         ),
         examples=(
             ("SEMLOCK_TRACE=t.jsonl make", "write the trace"),
-            ("semlock timeline t.jsonl -o t.html", "who waited for whom"),
+            ("semlock timeline t.jsonl -o t.html", "holders and waiters"),
         ),
     ),
     Verb(
@@ -517,10 +719,11 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "help",
-        "show the help of a verb",
+        "show the help of a verb or a topic",
         where=("helping", "show"),
-        operands=(Operand("VERB", WORD, optional=True),),
-        examples=(("semlock help run", ""),),
+        operands=(Operand("VERB|TOPIC", WORD, optional=True),),
+        does=("Topics: topics, exit-codes, environment, record.",),
+        examples=(("semlock help run", ""), ("semlock help topics", "what else there is")),
     ),
 )  # fmt: skip
 

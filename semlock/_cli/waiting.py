@@ -1,10 +1,10 @@
-"""Telling who is waited for: in lines, or on a terminal in one line that is redrawn."""
+"""Reporting a wait: in lines, or on a terminal in one line that is redrawn."""
 
 from __future__ import annotations
 
 import sys
 
-from semlock._cli.output import describe_refusal, print_json
+from semlock._cli.output import describe_refusal, print_json, say
 from semlock._records import printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -19,9 +19,13 @@ _PAUSE = 0.1
 _WIDTH = 80  # of a terminal that doesn't know its own
 _CLEAR = "\r\x1b[K"
 
+# How long a wait has to last until it is reported: on a terminal, and elsewhere.
+_SHORT = 0.5
+_LONG = 5.0
+
 
 class Teller:
-    """Called with a status and the seconds waited so far, tells people about the wait.
+    """Called with a status and the seconds waited so far, reports a wait that lasts.
 
     It is a context manager, which leaves no line behind that is not finished.
     """
@@ -30,9 +34,10 @@ class Teller:
         self._quiet = quiet
         self._as_json = as_json
         self._spinner: Spinner | None = None
+        self._noted = False
 
     def __call__(self, found: LockStatus, waited: float) -> None:
-        """Tell once more."""
+        """Report once more."""
         if found.state == "free":
             return
         if self._as_json:
@@ -41,13 +46,30 @@ class Teller:
         if self._quiet:
             return
         words = f"waiting for {found.path}, held by {found.holder}"
+        note = self._note(found) if waited >= _SHORT else ""
         if not _draws():
-            after = f" (after {waited:.0f} s)" if waited >= 0.5 else ""
-            print(f"semlock: {printable(words)}{after}", file=sys.stderr, flush=True)
+            if note:
+                say(note)
+            if waited >= _LONG:
+                say(f"{words} (after {waited:.0f} s)")
         elif self._spinner is None:
             self._spinner = Spinner(words, waited)
         else:
             self._spinner.words = words
+            self._spinner.note = self._spinner.note or note
+
+    def _note(self, found: LockStatus) -> str:
+        """Say once that the holder called this command.
+
+        Not at once: looking at the callers takes longer than many a wait.
+        """
+        if self._noted:
+            return ""
+        self._noted = True
+        caller = holding_caller(found)
+        if not caller:
+            return ""
+        return f"{found.path} is held by {caller}: if that waits for this one, neither goes on"
 
     def __enter__(self) -> Teller:
         return self
@@ -62,11 +84,30 @@ class Teller:
             self._spinner.stop()
 
 
+def holding_caller(found: LockStatus) -> str:
+    """Name the holder if it is a process that called this command, and perhaps waits for it."""
+    from semlock._cli.owners import callers, owner_name  # noqa: PLC0415 - for those who wait
+    from semlock._identity import this_process  # noqa: PLC0415
+
+    info, me = found.info, this_process()
+    if info is None or info.pid is None or (info.boot, info.pidns or 0) != (me.boot, me.pidns):
+        return ""
+    if info.pid not in callers():
+        return ""
+    return (
+        f"process {info.pid} ({owner_name(info.pid) or 'a program'}), which called this command"
+    )
+
+
 def _draws() -> bool:
     """Tell whether standard error is a terminal where a line can be redrawn."""
     import os  # noqa: PLC0415 - for those who wait
 
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return (
+        sys.stderr is not None
+        and sys.stderr.isatty()
+        and os.environ.get("TERM", "dumb") != "dumb"
+    )
 
 
 class Spinner:
@@ -77,9 +118,11 @@ class Spinner:
         import time  # noqa: PLC0415
 
         self.words = words
+        self.note = ""  # a line that stays, above the one that is redrawn
         self._clock = time.monotonic
         self._began = self._clock() - waited
         self._over = threading.Event()
+        self._drawn = False
         utf8 = (sys.stderr.encoding or "").lower().replace("-", "") == "utf8"
         self._frames = _FRAMES if utf8 else _PLAIN_FRAMES
         self._thread = threading.Thread(target=self._draw, daemon=True)
@@ -93,7 +136,13 @@ class Spinner:
             # that the command has ended.
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         turn = 0
+        if self._over.wait(_SHORT - (self._clock() - self._began)):
+            return
+        self._drawn = True
         while True:
+            note, self.note = self.note, ""
+            if note:
+                self._put(f"{_CLEAR}semlock: {printable(note)}\n")
             self._put(_CLEAR + self._line(turn))
             turn += 1
             if self._over.wait(_PAUSE):
@@ -124,4 +173,5 @@ class Spinner:
         """Remove the line."""
         self._over.set()
         self._thread.join()
-        self._put(_CLEAR)
+        if self._drawn:
+            self._put(_CLEAR)

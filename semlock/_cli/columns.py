@@ -1,0 +1,175 @@
+"""Text in columns for people: how wide it is on a screen, and what gives way when it is narrow."""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TextIO
+
+GAP = "  "
+_DEFAULT = 80
+
+PLAIN, BOLD, REVERSE = "\x1b[0m", "\x1b[1m", "\x1b[7m"
+COLOURS = {"alive": "\x1b[32m", "dead": "\x1b[31m", "unknown": "\x1b[33m"}
+
+
+def wide(text: str) -> int:
+    """Count the columns that a text takes: East Asian letters two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_width_of, text))
+
+
+def _width_of(letter: str) -> int:
+    if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """Make a text exactly so wide."""
+    if wide(text) > width:
+        used, kept = 0, []
+        for letter in text:
+            used += _width_of(letter)
+            if used > width - 1:
+                break
+            kept.append(letter)
+        text = "".join(kept) + "…" if width > 0 else ""
+    room = " " * (width - wide(text))
+    return room + text if right else text + room
+
+
+def columns_of(out: TextIO | None) -> int | None:
+    """Say how wide a terminal is; ``None`` where there is none, so that nothing is cut."""
+    try:
+        if out is None or not out.isatty():
+            return None
+        own = os.get_terminal_size(out.fileno()).columns
+    except (OSError, ValueError):
+        own = 0
+    return asked_columns() or own or _DEFAULT
+
+
+def asked_columns() -> int:
+    """Give what ``COLUMNS`` says, 0 if nothing."""
+    asked = os.environ.get("COLUMNS", "")
+    return int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 0
+
+
+def page_width(out: TextIO | None) -> int:
+    """Say how wide a page is to be, also where there is no terminal."""
+    return columns_of(out) or asked_columns() or _DEFAULT
+
+
+def coloured(when: str, out: TextIO | None) -> bool:
+    """Say whether to use colours: as asked for, else on a terminal that has some."""
+    if when != "auto":
+        return when == "always"
+    return (
+        out is not None
+        and out.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM", "dumb") != "dumb"
+    )
+
+
+def layout(
+    table: Sequence[Sequence[str]],
+    width: int | None,
+    narrows: Sequence[tuple[int, int]],
+    leaves: Sequence[int],
+    without: Sequence[int] = (),
+) -> list[tuple[int, int]]:
+    """Say which columns are shown, and how wide: as wide as needed, as far as there is room.
+
+    ``narrows`` lists the columns that may be cut and how narrow each may become, the least
+    important one first; ``leaves`` those that are left out where that is not enough.
+    """
+    shown = {
+        column: max(wide(row[column]) for row in table)
+        for column in range(len(table[0]))
+        if column not in without
+    }
+    if width is None:
+        return list(shown.items())
+    least = dict(narrows)
+
+    def over(widths: dict[int, int]) -> int:
+        return sum(widths.values()) + len(GAP) * (len(widths) - 1) - width
+
+    for column in (column for column in leaves if column in shown):
+        if over({c: min(w, least.get(c, w)) for c, w in shown.items()}) <= 0:
+            break
+        del shown[column]
+    for column, narrowest in narrows:
+        if column in shown:
+            shown[column] -= max(0, min(over(shown), shown[column] - narrowest))
+    return list(shown.items())
+
+
+def wrapped(label: str, text: str, width: int | None) -> list[str]:
+    """Write a label and a text behind it, broken between words where a terminal ends."""
+    if width is None or wide(label) + wide(text) <= width:
+        return [label + text]
+    room = max(20, width - wide(label))
+    lines, line = [], ""
+    for word in _words(text, room):
+        if line and wide(line) + 1 + wide(word) > room:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    lines.append(line)
+    indent = " " * wide(label)
+    return [label + lines[0], *(indent + line for line in lines[1:])]
+
+
+def _words(text: str, room: int) -> list[str]:
+    """Split a text where lines may end: between words, and in those of scripts without spaces.
+
+    A long word of others, which may be a path, stays as it is, to be copied as a whole.
+    """
+    found = []
+    for word in text.split(" "):
+        left = word
+        while wide(left) > room and not left.isascii():
+            part = left[:1]
+            while wide(part + left[len(part)]) <= room:
+                part += left[len(part)]
+            found.append(part)
+            left = left[len(part) :]
+        found.append(left)
+    return found
+
+
+def encodable(text: str, out: TextIO | None = None) -> str:
+    """Replace what an output's encoding hasn't."""
+    encoding = getattr(sys.stdout if out is None else out, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def duration(seconds: float) -> str:
+    """Write a duration in two parts at most: 2 h 05 min."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for unit, size, lower, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60)):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part:02d} {lower}"
+    return f"{whole // 60} min {whole % 60:02d} s"
+
+
+def ago(seconds: float) -> str:
+    """Say how long ago something was."""
+    if seconds < 1:
+        return "just now"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{int(seconds / size)} {unit} ago"
+    return f"{int(seconds)} s ago"

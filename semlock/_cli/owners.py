@@ -1,0 +1,391 @@
+"""Whose lock it is that ``try`` or ``acquire`` takes: a process that outlives the command.
+
+That is the caller of semlock, unless the caller only waits for semlock and ends then: a program
+like ``timeout`` or ``sudo``, a shell that was started for this command alone, a shell's copy of
+itself for ``$(...)`` or a part of a pipeline.  These are passed over, and what is above them is
+asked the same.  Where that leads to nothing that lasts, the lock is refused.
+
+A shell's copy is passed over only if the original waits for it (``subshells``), and refused
+where that can't be known.  ``release`` and ``refresh`` find the owner in the same way, so the
+same line of a script leads to the same process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from semlock._cli.subshells import is_awaited, is_copy, is_piped
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Programs that run another one, wait for it, and end then.  Most are known by their last words
+# too, which are ours; those that become the other one (env, nice) are hardly ever seen.
+_WRAPPERS = _words(
+    """
+    bwrap caffeinate capsh chpst chroot chrt cpulimit dbus-run-session doas entr env fakechroot
+    faketime find firejail flock gdb gosu gtime gtimeout ionice linux32 linux64 ltrace nice
+    nohup nsenter numactl parallel perf pkexec prlimit proot rr runcon runuser script setarch
+    setpriv setsid setuidgid sg softlimit sshpass stdbuf strace su su-exec su-rs sudo sudo-rs
+    systemd-run taskset time timeout unshare valgrind watch xargs
+    """
+)
+
+# Programs that run others for all time, or that run each command for itself: a lock of theirs
+# would never end, or end in the next moment.
+_NO_OWNERS = _words(
+    """
+    init systemd launchd tini tini-static dumb-init docker-init catatonit s6-svscan s6-supervise
+    runsv runsvdir openrc-init sshd sshd-session dropbear cron crond anacron atd fcron login
+    agetty getty inetd xinetd containerd-shim containerd-shim-runc-v2 conmon dockerd containerd
+    tmux screen SCREEN xterm gnome-terminal-server konsole wezterm-gui alacritty kitty
+    systemd-executor make gmake bmake ninja samu just
+    """
+)
+
+_SHELLS = _words("sh bash dash zsh ksh ksh93 mksh ash yash posh fish rbash")
+
+# Programs whose second word names what they run.
+_INTERPRETERS = ("python", "pypy", "perl", "ruby", "node", "expect", "tclsh")
+
+_TAKING = frozenset(("acquire", "try"))
+_CLOSING = frozenset(("}", "fi", "done", "esac"))  # they end a construct, and do nothing
+
+_DEEPEST = 64  # processes above this one that are looked at
+
+
+class _Seen:
+    """A process as it is seen from outside.
+
+    ``layout`` is where the kernel has put its memory: a copy by fork has that of the original.
+    ``group`` is its process group, and ``front`` the one that has its terminal, if any.
+    """
+
+    __slots__ = ("argv", "comm", "front", "group", "layout", "parent", "pid")
+
+    def __init__(self, pid: int, parent: int, argv: list[str], comm: str) -> None:
+        self.pid = pid
+        self.parent = parent
+        self.argv = argv
+        self.comm = comm
+        self.layout: tuple[str, ...] = ()
+        self.group = self.front = 0
+
+    @property
+    def program(self) -> str:
+        """The name of what it runs, without its directory."""
+        title = self.argv[0].partition(": ")[0] if self.argv else ""
+        return os.path.basename(title.removeprefix("-")) or self.comm
+
+    @property
+    def names(self) -> set[str]:
+        """All that it may be known by.  A script is known by its interpreter only.
+
+        Scripts may be named like anything; one that runs another program and ends with it is
+        known by the words that it was given.
+        """
+        found = {self.program}
+        if self.program == "busybox" and len(self.argv) > 1:
+            found.add(self.argv[1])
+        elif not self.interprets:
+            found.add(self.comm.split(":")[0].strip("()"))
+        elif os.path.basename(self.argv[1] if len(self.argv) > 1 else "") == "parallel":
+            found.add("parallel")
+        return found
+
+    @property
+    def interprets(self) -> bool:
+        """Whether it runs scripts."""
+        return self.program.startswith(_INTERPRETERS) or self.program in _SHELLS
+
+    @property
+    def is_shell(self) -> bool:
+        """Whether it is a shell; one of busybox is known by the word that it was called by."""
+        return bool(self.names & _SHELLS)
+
+
+def owner_name(pid: int) -> str:
+    """Say what a process runs, in a word; empty if that can't be seen."""
+    seen = _look(pid)
+    return "" if seen is None else seen.program
+
+
+def callers() -> list[int]:
+    """Give the processes above this one, the nearest first, as far as they can be seen."""
+    found: list[int] = []
+    pid = os.getppid()
+    while pid > 1 and len(found) < _DEEPEST:
+        found.append(pid)
+        seen = None if sys.platform == "win32" else _look(pid)
+        if seen is None:
+            break
+        pid = seen.parent
+    return found
+
+
+def find() -> int:
+    """Give the process number of the owner; ``ValueError`` if there is none that lasts."""
+    pid = os.getppid()
+    passed: list[str] = []
+    if sys.platform == "win32" or (pid > 0 and not _sees_processes()):
+        return pid
+    for _ in range(_DEEPEST):
+        seen = _look(pid)
+        if pid < 1 or seen is None:
+            raise _refusal("what called it can't be seen from here", passed)
+        if seen.names & _NO_OWNERS:
+            raise _refusal(
+                f"process {pid} ({seen.program}) is none that a script runs in", passed
+            )
+        if pid == 1 and not (seen.is_shell or seen.interprets):
+            raise _refusal("its caller has ended already", passed)
+        above = _passed_over(seen)
+        if above is None:
+            return pid
+        passed.append(f"{pid} ({seen.program})")
+        pid = above
+    raise _refusal("its callers are too many", passed)
+
+
+def _passed_over(seen: _Seen) -> int | None:
+    """Give what is to be asked instead of a process that doesn't last; ``None``: it does."""
+    if _runs_us_alone(seen.argv) or seen.names & _WRAPPERS:
+        return seen.parent
+    if not seen.is_shell:
+        return None
+    if _ends_behind_us(seen.argv):
+        return seen.parent
+    # A copy of a shell lasts as long as what is in its parentheses, unless it is there for the
+    # sake of what it writes or reads, or within one that is.
+    last = None
+    for copy, original in _copies(seen):
+        piped = is_piped(copy.pid, original.pid)
+        awaited = is_awaited(copy, original)
+        if awaited is None and piped:
+            raise _refusal(
+                f"it can't be seen whether process {original.pid} ({original.program}) waits for "
+                f"process {copy.pid}, its subshell",
+                (),
+            )
+        if not awaited:
+            break
+        if piped:
+            last = original.pid
+    return last
+
+
+def _copies(seen: _Seen) -> Iterator[tuple[_Seen, _Seen]]:
+    """Give a shell's copy and its original, then that and its own original, and so on."""
+    for _ in range(_DEEPEST):
+        original = _look(seen.parent)
+        if original is None or not is_copy(seen, original):
+            return
+        yield seen, original
+        seen = original
+
+
+def of_pipelines() -> list[int]:
+    """List the parts of pipelines that called us, and the shells whose pipelines these are.
+
+    Between ``acquire`` and ``release`` a job can be sent to the background, or back.
+    """
+    seen = None if sys.platform == "win32" else _look(os.getppid())
+    found: list[int] = []
+    if seen is not None and seen.is_shell:
+        for copy, original in _copies(seen):
+            if is_piped(copy.pid, original.pid):
+                found += copy.pid, original.pid
+    return found
+
+
+def _refusal(reason: str, passed: Sequence[str]) -> ValueError:
+    through = f" (through process {', '.join(passed)})" if passed else ""
+    return ValueError(
+        f"there is no process to take the lock for that goes on when semlock ends: {reason}"
+        f"{through}. Name one with --owner-pid, which is --owner-pid $$ in a script, or hold "
+        "the lock while a command runs: semlock run LOCK -- COMMAND"
+    )
+
+
+# ---------------------------------------------------------------------- what a process does
+
+
+def _runs_us_alone(argv: list[str]) -> bool:
+    """Tell whether a process was started to run this very command: its last words are ours."""
+    ours = sys.argv[1:]
+    count = len(ours)
+    if not ours or len(argv) <= count or argv[-count:] != ours:
+        return False
+    return _names_us(argv[-count - 1])
+
+
+def _names_us(word: str) -> bool:
+    return os.path.basename(word).removesuffix(".exe") in ("semlock", "semlock.py")
+
+
+def _ends_behind_us(argv: list[str]) -> bool:
+    """Tell whether a shell was given a text of commands of which semlock is the last one."""
+    text = _command_text(argv)
+    if text is None:
+        return False
+    commands = _commands(text)
+    if commands is None:
+        return False
+    takes = [bool(_TAKING & set(words)) for words in commands]
+    if True in takes:
+        first = takes.index(True)
+        rest = commands[first + 1 :]
+        if commands[first][0] in ("while", "until") and ["done"] in rest:
+            rest = rest[rest.index(["done"]) + 1 :]  # what is done until then comes before
+        return all(_TAKING & set(words) or set(words) <= _CLOSING for words in rest)
+    # What takes nothing is no owner.  One command by another name, that of a function or of
+    # a variable, is surely ours.
+    return len(commands) == 1 or any(_names_us(word) for words in commands for word in words)
+
+
+def _command_text(argv: list[str]) -> str | None:
+    """Find the text of ``-c`` among a shell's words."""
+    rest = iter(argv[1:])
+    for word in rest:
+        if word in ("-o", "+o", "-O", "+O", "--rcfile", "--init-file"):
+            next(rest, None)
+        elif word == "--command" or (word[:1] == "-" and word[:2] != "--" and "c" in word):
+            # Further options may come before the text.
+            return next((other for other in rest if other[:1] not in ("-", "+")), None)
+        elif word[:1] not in ("-", "+"):
+            return None  # a script
+    return None
+
+
+def _commands(text: str) -> list[list[str]] | None:
+    """Split a text into commands that may follow each other; ``None`` if it can't be read.
+
+    What stands behind ``||`` runs only if the command before has failed: it follows nothing.
+    """
+    from shlex import shlex  # noqa: PLC0415 - for shells with -c only
+
+    lexer = shlex(text.replace("\n", " ; "), posix=True, punctuation_chars=True)
+    lexer.commenters = ""
+    commands: list[list[str]] = [[]]
+    skips = redirects = False
+    depth = 0  # of braces and parentheses behind ||
+    try:
+        for word in lexer:
+            if skips:
+                depth += (word in ("{", "(")) - (word[:1] in ("}", ")"))
+            if set(word) & set("<>") and set(word) <= set("<>&|"):
+                redirects = True
+            elif redirects:
+                redirects = False
+            elif word == "()" and not skips:
+                commands[-1].append(word)
+                commands.append([])
+            elif word and set(word) <= set(";&|()"):
+                if word == "||":
+                    skips = True
+                elif word not in ("(", ")") and depth <= 0:
+                    skips = False
+                    depth = 0
+                if not skips:
+                    commands.append([])
+            elif not skips:
+                commands[-1].append(word)
+    except ValueError:
+        return None
+    return _with_functions_inlined([words for words in commands if words])
+
+
+def _with_functions_inlined(commands: list[list[str]]) -> list[list[str]]:
+    """Put the commands of a shell's functions where they are called."""
+    bodies: dict[str, list[list[str]]] = {}
+    called: list[list[str]] = []
+    name = ""
+    body: list[list[str]] = []
+    depth = 0
+    for words in commands:
+        if not name and words[-1] == "()" and len(words) > 1:
+            name, body, depth = words[-2], [], 0
+        elif not name:
+            called.extend(bodies.get(words[0], [words]))
+        else:
+            depth += words.count("{") - words.count("}")
+            inner = [word for word in words if word not in ("{", "}")]
+            if inner:
+                body.extend(bodies.get(inner[0], [inner]))
+            if depth <= 0:
+                bodies[name] = body
+                name = ""
+    return called
+
+
+# ---------------------------------------------------------------------- what is seen of it
+
+
+def _look(pid: int) -> _Seen | None:
+    if pid < 1:
+        return None
+    if os.path.exists("/proc/self/stat"):
+        return _look_in_proc(pid)
+    return _look_by_ps(pid)
+
+
+def _look_in_proc(pid: int) -> _Seen | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            head, _, rest = file.read().rpartition(b")")
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            line = file.read()
+    except OSError:
+        return None
+    fields = rest.decode("ascii", "replace").split()
+    argv = [os.fsdecode(word) for word in line.split(b"\0")[:-1]]
+    comm = os.fsdecode(head.partition(b"(")[2])
+    seen = _Seen(pid, int(fields[1]), argv, comm)
+    # startcode, endcode, startstack, arg_start and env_start, which exec places at random.
+    seen.layout = tuple(fields[index] for index in (23, 24, 25, 45, 47) if index < len(fields))
+    seen.group, seen.front = int(fields[2]), int(fields[5])
+    return seen
+
+
+def _look_by_ps(pid: int) -> _Seen | None:
+    """Ask ps, where there is no /proc: it tells words only as far as spaces separate them."""
+    import subprocess  # noqa: PLC0415 - on these systems only
+
+    try:
+        done = subprocess.run(
+            ["ps", "-ww", "-o", "ppid=", "-o", "args=", "-p", str(pid)],  # noqa: S607
+            capture_output=True,
+            check=False,
+        )
+    except OSError:
+        return None
+    parent, _, line = done.stdout.decode("utf-8", "surrogateescape").strip().partition(" ")
+    if done.returncode != 0 or not parent.isdigit():
+        return None
+    argv = line.split()
+    if _COMMAND_OPTION in argv:
+        # What follows is one word for a shell.
+        at = argv.index(_COMMAND_OPTION) + 1
+        argv = [*argv[:at], " ".join(argv[at:])]
+    return _Seen(pid, int(parent), argv, os.path.basename(argv[0]) if argv else "")
+
+
+_COMMAND_OPTION = "-c"
+
+
+def _sees_processes() -> bool:
+    """Tell whether processes can be seen from here at all, by the numbers that they have for us.
+
+    A /proc of an outer PID namespace shows others.
+    """
+    me = os.getpid()
+    if os.path.lexists("/proc/self"):
+        return os.readlink("/proc/self") == str(me)
+    return _look(me) is not None

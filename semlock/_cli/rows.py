@@ -1,0 +1,177 @@
+"""The table of locks that ``list`` and ``watch`` show."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from semlock._cli.columns import (
+    BOLD,
+    COLOURS,
+    GAP,
+    PLAIN,
+    REVERSE,
+    duration,
+    fit,
+    layout,
+)
+from semlock._cli.looking import is_lock, lock_files
+from semlock._cli.systems import Eye
+from semlock._errors import LockPathError
+from semlock._queues import waiters
+from semlock._records import printable
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from semlock._status import LockStatus, StrPath
+    from semlock.systems import System
+
+HEAD = ("LOCK", "HOLDER", "TAG", "AGE", "VERDICT", "WAITING", "TTL")
+NUMBERS = ("AGE", "WAITING", "TTL")
+VERDICT = HEAD.index("VERDICT")
+# What gives way first when the terminal is narrow and how narrow it may become, and what is
+# left out where that is not enough.
+NARROWS = tuple(
+    (HEAD.index(name), least) for name, least in (("TAG", 6), ("LOCK", 12), ("HOLDER", 8))
+)
+LEAVES = tuple(HEAD.index(name) for name in ("TTL", "WAITING", "TAG", "AGE", "VERDICT"))
+
+
+class Row:
+    """One lock of the table."""
+
+    __slots__ = ("found", "name", "system", "waiting")
+
+    def __init__(
+        self, found: LockStatus, system: System | None, name: str | None = None
+    ) -> None:
+        self.found = found
+        self.system = system
+        self.name = os.path.basename(found.path) if name is None else name
+        self.waiting = waiters(found.path, found.info)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """What the columns say."""
+        found, info = self.found, self.found.info
+        holder, tag = "?", ""
+        if info is not None:
+            holder = info.holder.removeprefix("process ")
+            holder += f" on {info.host}" if info.host and info.host != _host() else ""
+            tag = info.tag or ""
+        verdict: str = found.verdict or ""
+        if found.reason is not None and verdict != "dead":
+            verdict = f"{verdict}, stale"
+        return tuple(
+            printable(cell)
+            for cell in (
+                self.name,
+                holder,
+                tag,
+                "" if found.age is None else duration(found.age),
+                verdict,
+                str(len(self.waiting) or ""),
+                self._left(),
+            )
+        )
+
+    def _left(self) -> str:
+        info = self.found.info
+        ttl = getattr(info, "ttl", None)
+        if ttl is None or info is None or info.timestamp is None:
+            return ""
+        left = info.timestamp + ttl - time.time()
+        return duration(left) if left >= 0 else "over"
+
+
+def _host() -> str:
+    from semlock._identity import this_process  # noqa: PLC0415 - read once it is needed
+
+    return this_process().host
+
+
+class Directory:
+    """The locks of a directory, looked at again and again."""
+
+    def __init__(self, directory: StrPath, dialect: str | None = None) -> None:
+        self.path = os.path.abspath(os.fsdecode(directory))
+        self._eye = Eye(dialect)
+        # Files that were found to be no locks, and need not be read until they change.
+        self._others: dict[str, tuple[int, int]] = {}
+
+    def rows(self) -> list[Row]:
+        """Look at all locks that are held now."""
+        found = []
+        others: dict[str, tuple[int, int]] = {}
+        for path in lock_files(self.path):
+            try:
+                seen = os.stat(path, follow_symlinks=False)
+                identity = (seen.st_ino, seen.st_mtime_ns)
+                if self._others.get(path) == identity:
+                    others[path] = identity
+                    continue
+                status = self._eye.look(path)
+            except (LockPathError, OSError):
+                continue  # no lock, gone meanwhile, or not ours to see
+            if status.state == "free":
+                continue
+            if is_lock(status, self._eye.seen):
+                found.append(Row(status, self._eye.seen))
+            else:
+                others[path] = identity
+        self._others = others
+        return found
+
+
+def table_of(rows: list[Row]) -> list[tuple[str, ...]]:
+    """Give the cells with their head."""
+    return [HEAD, *(row.cells for row in rows)]
+
+
+def widths(
+    table: list[tuple[str, ...]], width: int | None, *, drops: bool = False
+) -> list[tuple[int, int]]:
+    """Say which columns of the table are shown, and how wide each is.
+
+    ``drops`` leaves out those that say nothing in any row.
+    """
+    empty = [c for c in LEAVES if drops and not any(row[c] for row in table[1:])]
+    return layout(table, width, NARROWS, LEAVES, empty)
+
+
+def lines(
+    rows: list[Row],
+    width: int | None = None,
+    selected: int | None = None,
+    *,
+    colour: bool = True,
+    full: bool = True,
+) -> list[str]:
+    """Write the table: for so many columns, uncut if that is ``None``.
+
+    ``full`` fills the lines up to the width, as a screen needs it that is drawn over.
+    """
+    table = table_of(rows)
+    shown = widths(table, width, drops=not full)
+    used = sum(wide for _, wide in shown) + len(GAP) * (len(shown) - 1)
+    written = []
+    for index, cells in enumerate(table):
+        parts = {
+            column: fit(cells[column], wide, right=HEAD[column] in NUMBERS)
+            for column, wide in shown
+        }
+        is_plain = not colour or index == 0 or index - 1 == selected
+        if not is_plain and VERDICT in parts and (width is None or used <= width):
+            paint = COLOURS.get(cells[VERDICT].partition(",")[0], "")
+            parts[VERDICT] = f"{paint}{parts[VERDICT]}{PLAIN}" if paint else parts[VERDICT]
+        line = GAP.join(parts.values())
+        if not full:
+            line = line.rstrip()
+        elif width is not None:
+            line = fit(line, width) if used > width else line + " " * (width - used)
+        if colour and index == 0:
+            line = f"{BOLD}{line}{PLAIN}"
+        elif colour and index - 1 == selected:
+            line = f"{REVERSE}{line}{PLAIN}"
+        written.append(line)
+    return written

@@ -1,0 +1,59 @@
+"""Numbers of seconds that users give, made into ones that every clock and timer can take."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from typing import Any
+
+# What is longer, even infinite, lasts so long: 31 years, of which no process sees the end, and
+# which fits into the nanoseconds of the core's clock and the timers of every event loop.
+FOREVER = 1e9
+
+
+def checked_timeout(timeout: Any) -> float:
+    """Give the seconds of a timeout, at most ``FOREVER``."""
+    if type(timeout) is float and 0 <= timeout <= FOREVER:
+        return timeout
+    seconds = _number(timeout)
+    if seconds is None or not seconds >= 0:
+        raise ValueError(
+            f"timeout is None or a number of seconds from 0 on, not {timeout!r:.60}"
+        )
+    return min(seconds, FOREVER)
+
+
+def checked_pause(pause: Any, what: str) -> float:
+    """Give the seconds between two things, which are more than none, at most ``FOREVER``."""
+    seconds = _number(pause)
+    if seconds is None or not seconds > 0:
+        raise ValueError(f"{what} is a number of seconds above 0, not {pause!r:.60}")
+    return min(seconds, FOREVER)
+
+
+def checked_age(age: Any, what: str) -> float:
+    """Give the seconds of an age, which is compared only and so may be infinite."""
+    seconds = _number(age)
+    if seconds is None or not seconds >= 0:
+        raise ValueError(f"{what} a number of seconds from 0 on, not {age!r:.60}")
+    return seconds
+
+
+def saturated(pause: float) -> float:
+    """Give a pause of a user's schedule, at most ``FOREVER`` and not less than nothing."""
+    return min(max(float(pause), 0.0), FOREVER)
+
+
+def _number(value: Any) -> float | None:
+    """Give a real number of any kind as a float, infinite where it is too big for one."""
+    if type(value) is int and abs(value) <= FOREVER:
+        return value
+    # That True is one second, and not that the call shall wait, is what nobody means by it.
+    if isinstance(value, bool) or not hasattr(type(value), "__float__"):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else None
+    except (TypeError, ValueError):
+        return None  # an array of several, a Decimal that signals
