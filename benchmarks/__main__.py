@@ -35,9 +35,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=("all", "alone", "waiting"),
+        choices=("all", "alone", "waiting", "crowds"),
         default="all",
-        help="only what locks cost when nobody waits, or only what waiting costs",
+        help="only the cost of uncontended locks, of waiting, or of crowds",
     )
     parser.add_argument("--tmpfs", metavar="DIR", help="a directory in memory (/dev/shm)")
     parser.add_argument("--disk", metavar="DIR", help="a directory on a disk")
@@ -107,6 +107,14 @@ def _waiting(memory: str, arguments: argparse.Namespace) -> tuple[str, dict[str,
     return report.waiting(found), {report.PICTURE: plot.svg(found)}
 
 
+def _crowds(memory: str, arguments: argparse.Namespace) -> tuple[str, dict[str, str]]:
+    from benchmarks.crowds import plot, report
+    from benchmarks.crowds.run import measure_crowds
+
+    found = measure_crowds(memory, quick=arguments.quick)
+    return report.crowds(found), {report.PICTURE: plot.svg(found)}
+
+
 def _run(arguments: argparse.Namespace) -> None:
     from benchmarks import report
 
@@ -114,10 +122,13 @@ def _run(arguments: argparse.Namespace) -> None:
     files: dict[str, str] = {}
     with _directories(arguments) as (memory, disk):
         # Waiting first: it starts from a process in which nothing was measured yet.
-        if arguments.part != report.ALONE:
+        if arguments.part in ("all", report.WAITING):
             parts[report.WAITING], pictures = _waiting(memory, arguments)
             files |= pictures
-        if arguments.part != report.WAITING:
+        if arguments.part in ("all", report.CROWDS):
+            parts[report.CROWDS], pictures = _crowds(memory, arguments)
+            files |= pictures
+        if arguments.part in ("all", report.ALONE):
             parts[report.ALONE], pictures = _alone(memory, disk, arguments)
             files |= pictures
     print(report.page(parts))

@@ -115,6 +115,29 @@ keep(const char *path)
     return fd;
 }
 
+/* Get the user and group of new files.  semlock does so in each pair only where the process
+ * may change them; here that is root. */
+static void
+ask_user(void)
+{
+    static uid_t first = (uid_t)-1;
+
+    if (first == (uid_t)-1) {
+        first = geteuid();
+    }
+    if (first == 0) {
+        (void)!geteuid();
+        (void)!getegid();
+    }
+}
+
+/* Is the descriptor still the one that was kept?  Its position tells. */
+static int
+is_ours(int fd)
+{
+    return lseek(fd, 0, SEEK_CUR) >= 0;
+}
+
 /* The system calls of semlock when it has kept a finished file. */
 static long long
 kept_pair(const char *path, int fd, long operations, int sync)
@@ -122,8 +145,9 @@ kept_pair(const char *path, int fd, long operations, int sync)
     long long start = now();
 
     for (long i = 0; i < operations; i++) {
-        if (pwrite(fd, record, sizeof record, 0) != (ssize_t)sizeof record ||
-            (sync && fdatasync(fd) != 0) || link_open_file(fd, path) != 0 ||
+        ask_user();
+        if (!is_ours(fd) || pwrite(fd, record, sizeof record, 0) != (ssize_t)sizeof record ||
+            (sync && fdatasync(fd) != 0) || link_open_file(fd, path) != 0 || !is_ours(fd) ||
             exact_removal(fd, path) != 0 || flock(fd, LOCK_UN) != 0) {
             return -errno;
         }
@@ -162,10 +186,12 @@ fresh_pair(const char *const *paths, long count, long operations, int sync)
             return -EEXIST;
         }
         fd = unnamed(path);
+        ask_user();
         if (fd < 0 || fstat(fd, &made) != 0 || fstatfs(fd, &about) != 0 ||
-            getrlimit(RLIMIT_NOFILE, &limit) != 0 || fcntl(fd, F_OFD_SETLK, &witness) != 0 ||
+            lseek(fd, (off_t)1 << 40, SEEK_SET) < 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+            fcntl(fd, F_OFD_SETLK, &witness) != 0 ||
             pwrite(fd, record, sizeof record, 0) != (ssize_t)sizeof record ||
-            (sync && fsync(fd) != 0) || link_open_file(fd, path) != 0 ||
+            (sync && fsync(fd) != 0) || link_open_file(fd, path) != 0 || !is_ours(fd) ||
             exact_removal(fd, path) != 0 || close(fd) != 0) {
             return -errno;
         }

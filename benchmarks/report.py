@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 PICTURE = "benchmarks.svg"
 PAGE = "benchmarks.md"
 
-ALONE, WAITING = "alone", "waiting"
-_PARTS = (ALONE, WAITING)
+ALONE, WAITING, CROWDS = "alone", "waiting", "crowds"
+_PARTS = (ALONE, WAITING, CROWDS)
 _MARK = re.compile(r"^<!-- part: (\w+) -->\n", re.MULTILINE)
 
 _HOW_TO_READ = """\

@@ -83,3 +83,12 @@ def checked(line: str, kind: str) -> dict:
 def checked_lines(output: str, kind: str) -> list[dict]:
     """Read lines of JSON of one kind."""
     return [checked(line, kind) for line in output.splitlines()]
+
+
+def install(directory: str) -> None:
+    """Make a program ``semlock`` in a directory, and have the shells of this test find it."""
+    path = os.path.join(directory, "semlock")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f'#!/bin/sh\nexec {" ".join(words())} "$@"\n')
+    os.chmod(path, 0o755)
+    os.environ["PATH"] = f"{directory}{os.pathsep}{os.environ['PATH']}"

@@ -14,6 +14,15 @@ from semlock import _native
 # ---------------------------------------------------------------- what operations are made of
 
 
+def make_pool_new() -> None:
+    """Have the pool as it is in a process that has taken no lock yet."""
+    pool = _native.POOL
+    _native.drain_pool()
+    for counts in (pool.seen, pool.holding):
+        for place in range(len(counts)):
+            counts[place] = 0
+
+
 def acquires(case: Case, lock: semlock.Lock, *, left: bytes | None = None) -> None:
     with case.under_fault():
         lock.acquire(timeout=0)
@@ -149,7 +158,9 @@ def fresh_acquire(case):
 
 @operation(costly=True)
 def first_acquire_of_a_process(case):
-    semlock._process._after_fork_in_child()  # which makes a process as new as it can be
+    make_pool_new()
+    semlock._identity._this_process = None
+    semlock._lock._shared.clear()  # the records that name it
     acquires(case, new_lock(case.path))
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import invariant
+
 
 def pytest_configure() -> None:
     """Hear what whoever started the tests has them ignore: their children would inherit that.
@@ -36,3 +38,17 @@ def path(tmp_path: Path) -> str:
 def names(tmp_path: Path):
     """List what is in that directory."""
     return lambda: sorted(os.listdir(tmp_path))
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(request: pytest.FixtureRequest, tmp_path: Path):
+    """See that nothing is under way after a test, and nothing left but what it says itself.
+
+    ``pytest.mark.leaves("queue")`` says so; the kinds are those of ``invariant``.
+    """
+    before = invariant.Before()
+    yield
+    allowed = {kind for mark in request.node.iter_markers("leaves") for kind in mark.args}
+    assert allowed <= set(invariant.KINDS)
+    found = before.left_over(str(tmp_path))
+    assert found.keys() <= allowed, found

@@ -27,6 +27,7 @@ SHIM_SOURCE = HERE / "fault" / "shim.c"
 
 FAIL_BEFORE, FAIL_AFTER, KILL_BEFORE, KILL_AFTER, STOP_BEFORE, STOP_AFTER = range(1, 7)
 DEAF, DEAF_THEN_STOP = 7, 8
+COPY_AFTER = 9
 
 # What may pass before a process counts as hung.  Every single step takes milliseconds.
 PATIENCE = 15.0
@@ -67,6 +68,14 @@ def die_after(name: str = "", nth: int = 1) -> Fault:
     return Fault(KILL_AFTER, name, nth)
 
 
+def copy_after(name: str = "", nth: int = 1) -> Fault:
+    """Have another process hold copies of all descriptors, once the call has been made.
+
+    Like a program between its fork and its exec; ``end_copy`` on the stage ends it.
+    """
+    return Fault(COPY_AFTER, name, nth)
+
+
 def deaf(nth: int = 1) -> Fault:
     """Make a watch that tells nothing, as one that is made when all was told already."""
     return Fault(DEAF, "addwatch", nth)
@@ -103,49 +112,49 @@ def build_shim(directory: Path) -> Path:
 _MECHANISMS = {
     # Changes are made under the guard.
     "guard": (
-        "posix_file.c",
+        "posix/file.c",
         r"\nsemlock_guard\(int fd\)\n\{\n",
         r"\g<0>    if (OUT) return 0;\n",
         1,
     ),
     # On SMB a guard that somebody else has is EACCES, which is waited for as well.
     "patience": (
-        "posix_file.c",
+        "posix/file.c",
         r"errno != EWOULDBLOCK && errno != EACCES",
         r"errno != EWOULDBLOCK && (OUT || errno != EACCES)",
         1,
     ),
     # On NFS it takes a descriptor that is open for writing.
     "writable": (
-        "posix_change.c",
+        "posix/change.c",
         r"guard == -EBADF && open_exact",
         r"!OUT && \g<0>",
         1,
     ),
     # A release sees to it that the event source of the wait before watches nothing any more.
     "tidy": (
-        "posix_change.c",
+        "posix/release.c",
         r"semlock_events_tidy\(pool\);",
         r"if (!OUT) \g<0>",
         1,
     ),
     # Release, refresh and removal look whether the path still names their file.
     "path": (
-        "posix_change.c",
-        r"still = (semlock_still_at\()",
+        "posix/change.c posix/release.c posix/held.c",
+        r"still = (semlock_(?:still|seen)_at\()",
         r"still = OUT ? 1 : \1",
         3,
     ),
     # Removal compares what is there with what was judged.
     "bytes": (
-        "posix_change.c",
+        "posix/change.c",
         r"length != judged->length \|\| memcmp",
         r"!OUT && memcmp",
         1,
     ),
     # It looks at the path first, and at the bytes afterwards.
     "order": (
-        "posix_change.c",
+        "posix/change.c",
         (
             r"( still =[^;]* semlock_still_at\(path, &file\);\s+outcome =\s+still == 1 \?)"
             r" (compare[^)]*\))"
@@ -155,35 +164,35 @@ _MECHANISMS = {
     ),
     # It looks whether an unfinished file has been finished meanwhile, and at the time of change.
     "state": (
-        "posix_change.c",
+        "posix/change.c",
         r"int outcome = same_state\(",
         r"int outcome = OUT ? 0 : same_state(",
         1,
     ),
     # A waiter that has had a file watched waits for a removal of it that is under way.
     "barrier": (
-        "posix_wait.c",
+        "posix/look.c",
         r"if \(!(semlock_system_exists\(watch->path\))\)",
         r"if (!OUT && !\1)",
         1,
     ),
     # And it watches once more, to see whether that is still the same file.
     "again": (
-        "posix_wait.c",
+        "posix/look.c",
         r"again = (semlock_events_watch\([^)]*\));",
         r"again = OUT ? mark : \1;",
         1,
     ),
     # Whoever was told of something and sees nothing looks again.
     "recheck": (
-        "posix_wait.c",
+        "posix/look.c",
         r"waiting->recheck = nanoseconds;",
         r"waiting->recheck = OUT ? 0 : nanoseconds;",
         1,
     ),
     # Who creates in place makes sure that its file is still there before it believes to hold.
     "creator": (
-        "posix_try.c",
+        "posix/create.c",
         r"outcome == 0 \? semlock_still_at\(lock->path, file\) : outcome",
         r"outcome == 0 ? (OUT ? 1 : semlock_still_at(lock->path, file)) : outcome",
         1,
@@ -210,15 +219,18 @@ def build_crippled(directory: Path) -> Path:
     (directory / "semlock").mkdir()
     for source in Path(semlock.__file__).parent.glob("*.py"):
         shutil.copy(source, directory / "semlock")
-    for name, (file, pattern, replacement, times) in _MECHANISMS.items():
-        source = directory / "csrc" / file
+    for name, (files, pattern, replacement, times) in _MECHANISMS.items():
         switched = replacement.replace("OUT", f'semlock_without("{name}")')
-        text, found = re.subn(pattern, switched, source.read_text(encoding="utf-8"))
-        if found != times:
-            raise AssertionError(f"{file} has changed: {name!r} is found {found} times in it")
-        if _SWITCH not in text:
-            text = text.replace('#include "semlock.h"\n', f'#include "semlock.h"\n{_SWITCH}')
-        source.write_text(text, encoding="utf-8")
+        total = 0
+        for file in files.split():
+            source = directory / "csrc" / file
+            text, found = re.subn(pattern, switched, source.read_text(encoding="utf-8"))
+            total += found
+            if _SWITCH not in text:
+                text = text.replace('#include "core.h"\n', f'#include "core.h"\n{_SWITCH}')
+            source.write_text(text, encoding="utf-8")
+        if total != times:
+            raise AssertionError(f"{files} changed: {name!r} is found {total} times there")
     subprocess.run(
         [sys.executable, "csrc/build_ffi.py"],
         cwd=directory,
@@ -277,6 +289,10 @@ class Shim:
         """Let everything work again."""
         self._library.fault_refuse(b"", 0)
 
+    def end_copy(self) -> None:
+        """End the process that has copies of this one's descriptors."""
+        self._library.fault_end_copy()
+
     def when_asleep(self, what, *, at_barrier: bool = False) -> None:
         """Have something done whenever the core is about to sleep; ``None`` for nothing.
 
@@ -315,6 +331,9 @@ def set_patience(seconds: float) -> None:
 
 def set_safety(seconds: float) -> None:
     """Say how often a waiter looks for itself, whatever it is told."""
+    from semlock import _native
+
+    _native.set_safety(seconds)
     _set_everywhere("_SAFETY", seconds)
 
 
@@ -389,6 +408,21 @@ def drop_witness(lock) -> None:
     fcntl.fcntl(lock._native.file.handle, 37, whole)  # F_OFD_SETLK
 
 
+def name_a_dead_process(lock) -> None:
+    """Have a held lock's record name a process that has ended, with as many digits."""
+    from semlock import _native
+
+    handle = lock._native.file.handle
+    record = os.pread(handle, 4096, 0)
+    digits = len(str(os.getpid()))
+    gone = next(
+        pid
+        for pid in range(10**digits - 1, 10 ** (digits - 1), -1)
+        if _native.probe(pid, 0) == _native.GONE
+    )
+    os.pwrite(handle, record.replace(b"pid=%d" % os.getpid(), b"pid=%d" % gone, 1), 0)
+
+
 def watched() -> int:
     """Count the files that the event sources of this process watch."""
     count = 0
@@ -437,6 +471,7 @@ def mark_unfinished(path) -> None:
         assert ctypes.windll.kernel32.SetFileAttributesW(os.fspath(path), hidden | system)
     else:
         os.chmod(path, 0o1644)
+        os.utime(path)  # the bit was there when it was written last
 
 
 def keep_a_claim(path: str) -> None:
@@ -534,6 +569,8 @@ def act() -> None:
         "let_go": let_go,
         "rob": rob,
         "refuse": shim.refuse,
+        "refuse_nothing": shim.refuse_nothing,
+        "end_copy": shim.end_copy,
         "set_grace": set_grace,
         "set_patience": set_patience,
         "set_safety": set_safety,
@@ -541,6 +578,7 @@ def act() -> None:
         "raise_holder": functools.partial(raise_holder, path),
         "end_holder": end_holder,
         "drop_witness": drop_witness,
+        "name_a_dead_process": name_a_dead_process,
         "deafen": shim.deafen,
         "lock_by_writers": shim.lock_by_writers,
         "watched": watched,
@@ -605,6 +643,8 @@ class Actor:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
+            # Not the checkout: its package has no compiled core unless it was built in place.
+            cwd=shim.parent,
         )
         self._unread = b""
         self._stopped = False
@@ -627,6 +667,10 @@ class Actor:
         """
         self._tell(expression, faults)
         return self._see_it_stop()
+
+    def ask(self, expression: str) -> None:
+        """Begin something, and wait for nothing; its value waits for ``finish``."""
+        self._tell(expression, ())
 
     def start(self, expression: str, *faults: Fault) -> bool:
         """Begin something and see it sleep; ``False`` if it stops, dies or ends before."""

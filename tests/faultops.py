@@ -27,6 +27,7 @@ from common_ops import (
     acquires,
     checks,
     cleans,
+    make_pool_new,
     reclaims,
     refreshes,
     releases,
@@ -107,6 +108,10 @@ class LinuxCase(Case):
             f"the mode of a held lock is {stat.filemode(mode)}",
         )
 
+    def keeps_a_ticket(self, lock: semlock.Lock) -> bool:
+        """Those who stand behind are woken by its end."""
+        return lock._native.ticket.handle >= 0
+
     def can_leave_unfinished(self) -> bool:
         """Whether a creator in place has no way to take back what it began.
 
@@ -130,9 +135,9 @@ class LinuxCase(Case):
         Nobody waits for a ticket without an owner, and cleaning removes it.
         """
         return (
-            self.fails_always("lstat", "unlink", "rmdir", "create")
+            self.fails_always("lstat", "unlink", "rmdir", "create", "mkfifo")
             or self.fails_once("lstat", "unlink", "rmdir")
-            or self.fails_once("create", actions=(FAIL_AFTER,))
+            or self.fails_once("create", "mkfifo", actions=(FAIL_AFTER,))
         )
 
     def run(self, operation) -> None:
@@ -631,14 +636,13 @@ def forget_what_was_before(*, keeps_events: bool) -> None:
     It may keep the event sources of its waits, because the kernel takes milliseconds to close
     one: where the operation itself needs none, nobody can tell the difference.
     """
-    _native.drain_pool()
+    make_pool_new()
     pool = _native.POOL
-    kept = [list(pool.idle_events), list(pool.idle_marks)]
-    if keeps_events:
-        pool.idle_events = pool.idle_marks = [0] * len(kept[0])
-    _native.forget_pool()
-    if keeps_events:
-        pool.idle_events, pool.idle_marks = kept
+    if not keeps_events:
+        for place, kept in enumerate(pool.idle_events):
+            if kept > 0:
+                os.close(kept - 1)
+            pool.idle_events[place] = pool.idle_marks[place] = 0
     _native.POOL.no_link_by_fd = 0
     shim.refuse_nothing()
     set_grace(GRACE)
@@ -648,6 +652,7 @@ def forget_what_was_before(*, keeps_events: bool) -> None:
 if __name__ == "__main__":
     gc.disable()
     os.umask(0o022)
+    _native.life()  # what the first call of a program finds out, no case shall
     for order in sys.stdin:
         ((outcome, said),) = in_a_child(
             [json.loads(order)], lambda sweep: LinuxSweep(*sweep).report(), patience=0

@@ -247,6 +247,26 @@ def files_open_in(directory: str, pid: int | str = "self") -> list[str]:
     return found
 
 
+def watched_by(pid: int | str = "self") -> int:
+    """Count the files that the event sources of a process watch."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("no /proc says what is watched here")
+    count = 0
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for number in os.listdir(f"/proc/{pid}/fdinfo"):
+            with contextlib.suppress(FileNotFoundError):
+                text = Path(f"/proc/{pid}/fdinfo/{number}").read_text(encoding="ascii")
+                count += text.count("inotify wd:")
+    return count
+
+
+def _suspend(process: subprocess.Popen[bytes], call: str) -> None:
+    import ctypes
+
+    status = getattr(ctypes.WinDLL("ntdll"), call)(ctypes.c_void_p(int(process._handle)))
+    assert status == 0, f"{call}: {status & 0xFFFFFFFF:#x}"
+
+
 class Child:
     """A Python process that does what it is told, one piece of code after the other.
 
@@ -323,14 +343,18 @@ class Child:
         return data
 
     def stop(self) -> None:
-        """Stop it with SIGSTOP, and see that it has stopped."""
+        """Stop it with SIGSTOP, or as a debugger does, and see that it has stopped."""
         if sys.platform == "win32":
-            pytest.skip("no signal stops a process here")
+            _suspend(self.process, "NtSuspendProcess")
+            return
         os.kill(self.outer_pid, signal.SIGSTOP)
         wait_until(lambda: state_of(self.outer_pid) == "T", "the child has stopped")
 
     def resume(self) -> None:
         """Let it go on."""
+        if sys.platform == "win32":
+            _suspend(self.process, "NtResumeProcess")
+            return
         os.kill(self.outer_pid, signal.SIGCONT)
 
     def kill(self, *, reap: bool = True) -> None:
@@ -357,6 +381,22 @@ class Child:
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def mounted(tmp_path, kind, options, name="mounted"):
+    """Mount a filesystem below a directory; the test is skipped where that is not allowed."""
+    where = os.path.join(tmp_path, name)
+    os.makedirs(where)
+    done = subprocess.run(
+        ["mount", "-t", kind, "-o", options, kind, where], capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"{kind} can't be mounted here: {done.stderr.strip()}")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", "-l", where], check=True)
 
 
 class Taking:

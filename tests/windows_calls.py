@@ -17,6 +17,7 @@ has kept for this thread since the call.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
 import os
@@ -61,7 +62,7 @@ NOT_SUPPORTED, TOO_MANY_OPEN_FILES = 50, 4
 # How a process ends that is killed by a fault.
 KILLED = 9
 
-# The bytes that are locked, behind the end of every file; told in windows_file.c.
+# The bytes that are locked, behind the end of every file; told in windows/file.c.
 WITNESS_BYTE, GUARD_BYTE = 1 << 62, (1 << 62) + 1
 
 _POINTER = struct.calcsize("P")
@@ -89,6 +90,7 @@ SIGNATURES = {
     "GetFileAttributesW": (_D, 0xFFFFFFFF, _P),
     "GetFileInformationByHandle": (_B, 0, _P, _P),
     "GetFileInformationByHandleEx": (_B, 0, _P, _D, _P, _D),
+    "GetFileSizeEx": (_B, 0, _P, _P),
     "GetFileType": (_D, 0, _P),
     "GetFinalPathNameByHandleW": (_D, 0, _P, _P, _D, _D),
     "GetFullPathNameW": (_D, 0, _P, _D, _P, _P),
@@ -234,6 +236,9 @@ class Calls:
         slots = core_imports()
         self._originals: dict[str, object] = {}
         self._replaced = []
+        # The core calls Windows at the end of the interpreter too, after this has gone.
+        self._before: list[tuple[int, int]] = []
+        atexit.register(self._put_back)
         for name, (gives, failure, *takes) in SIGNATURES.items():
             if name in slots:
                 prototype = ctypes.WINFUNCTYPE(gives, *takes, use_last_error=True)
@@ -246,14 +251,22 @@ class Calls:
         self._replace(slots["GetLastError"], asked)
 
     def _replace(self, slot: int, function) -> None:
+        self._before.append((slot, _P.from_address(slot).value))
+        self._write(slot, ctypes.cast(function, _P).value)
+        self._replaced.append(function)  # which must live as long as it may be called
+
+    def _write(self, slot: int, address: int) -> None:
         protect = self._kernel.VirtualProtect
         protect.argtypes = [_P, ctypes.c_size_t, _D, _P]
         before = _D()
         if not protect(slot, _POINTER, 4, ctypes.byref(before)):
             raise ctypes.WinError(ctypes.get_last_error())
-        _P.from_address(slot).value = ctypes.cast(function, _P).value
+        _P.from_address(slot).value = address
         protect(slot, _POINTER, before, ctypes.byref(before))
-        self._replaced.append(function)  # which must live as long as it may be called
+
+    def _put_back(self) -> None:
+        for slot, address in self._before:
+            self._write(slot, address)
 
     # ------------------------------------------------------------ what is ordered
 
@@ -442,7 +455,7 @@ def file_id(path: str) -> int:
     """Give the number of a file that may be a held lock."""
     from semlock import _native
 
-    return _native.look(os.fsencode(path)).view.ino
+    return _native.look(os.fsencode(path)).identity[1]
 
 
 def handle_count() -> int:
@@ -468,6 +481,10 @@ def python(code: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", f"{where}; {code}", *arguments]
 
 
+# The number of an ended process is known as long as a handle of it is open, and then perhaps not.
+_dead: list[subprocess.Popen[bytes]] = []
+
+
 def leave_dead_lock(path: str, *, kept: bool = False) -> None:
     """Leave what a process leaves that is killed while it holds the lock."""
     code = (
@@ -477,12 +494,11 @@ def leave_dead_lock(path: str, *, kept: bool = False) -> None:
         "faultlib.new_lock(path).acquire(timeout=0)\n"
         "os._exit(0)"
     )
-    subprocess.run(
-        python(f"exec({code!r})"),
-        check=True,
-        stdin=subprocess.DEVNULL,
-        cwd=tempfile.gettempdir(),
+    process = subprocess.Popen(
+        python(f"exec({code!r})"), stdin=subprocess.DEVNULL, cwd=tempfile.gettempdir()
     )
+    _dead.append(process)
+    assert process.wait() == 0
 
 
 def act() -> None:

@@ -25,7 +25,15 @@ import warnings
 
 import semlock
 import windows_calls
-from common_ops import acquires, cleans, reclaims, releases, removes, tries_a_batch
+from common_ops import (
+    acquires,
+    cleans,
+    make_pool_new,
+    reclaims,
+    releases,
+    removes,
+    tries_a_batch,
+)
 from faultcase import (
     OPERATIONS,
     BadEndingError,
@@ -480,8 +488,7 @@ def forget_what_was_before() -> None:
     """Make a process as good as new."""
     calls.disarm()
     calls.work_as_usual()
-    _native.drain_pool()
-    _native.forget_pool()
+    make_pool_new()
     set_grace(GRACE)
 
 

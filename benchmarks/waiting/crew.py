@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Any
 
@@ -84,7 +85,7 @@ class Member:
 class Nursery:
     """Where workers come from.  All of them end with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, wrapper: Sequence[str] = ()) -> None:
         # The checkout last: semlock is the one that this process has found, which may be
         # installed elsewhere.
         path = [*sys.path, _CHECKOUT]
@@ -96,7 +97,9 @@ class Nursery:
         )
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", program], pass_fds=[number], stdin=subprocess.DEVNULL
+                [*wrapper, sys.executable, "-c", program],
+                pass_fds=[number],
+                stdin=subprocess.DEVNULL,
             )
         self._orders = ours
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DESCRIPTORS = 16_384
 
 
-def _raise_the_limit() -> None:
+def raise_the_limit() -> None:
     """Allow the ten thousand descriptors of as many held locks, here and in the workers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= _DESCRIPTORS:
@@ -32,7 +32,7 @@ def _raise_the_limit() -> None:
 def measure_waiting(memory: str, plan: Plan) -> WaitingResults:
     """Measure in this directory in memory."""
     begin, load_before = time.monotonic(), facts.load()
-    _raise_the_limit()
+    raise_the_limit()
     found = WaitingResults()
     with tempfile.TemporaryDirectory() as build, Nursery() as nursery:
         field = Field(nursery, memory, Floor(build).path, plan)

@@ -73,6 +73,28 @@ class Worker:
         entered: int = self._locks[index].enter()
         return entered, process_time_ns() - cpu, entered - begin
 
+    def pass_through(self, index: int) -> tuple[int, int]:
+        """Wait for a lock and let go of it at once; tell when it was asked for and entered."""
+        asked = monotonic_ns()
+        entered: int = self._locks[index].enter()
+        self._locks[index].leave()
+        return asked, entered
+
+    def poll(self, index: int) -> int:
+        """Try again and again, and tell when it was entered."""
+        lock = self._locks[index].lock
+        end = monotonic_ns() + int(_LONGEST * 1e9)
+        while not lock.try_acquire() and monotonic_ns() < end:
+            time.sleep(0.005)
+        return monotonic_ns()
+
+    def crowd(self, loop: str, kind: str, path: str, count: int) -> dict[str, float]:
+        """Be a crowd of tasks: see ``benchmarks.crowds.tasks``."""
+        tasks = importlib.import_module("benchmarks.crowds.tasks")
+        crowd = tasks.TaskCrowd(self._channel, kind, path, count)
+        lags: dict[str, float] = tasks.LOOPS[loop](crowd)
+        return lags
+
     def enter_all(self) -> None:
         """Take every lock."""
         for lock in self._locks:

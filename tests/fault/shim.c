@@ -18,7 +18,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,6 +35,7 @@ enum {
     STOP_AFTER,
     DEAF,           /* a watch is made that never tells anything */
     DEAF_THEN_STOP, /* and then the process stops */
+    COPY_AFTER,     /* another process has copies of all descriptors from then on */
 };
 
 #define LOG_ROOM 1024
@@ -63,6 +67,7 @@ static struct {
         int error;
     } rules[RULE_ROOM]; /* calls that never work, as on some filesystem */
     int rule_count;
+    pid_t copy; /* the process with the copies, 0 for none */
 } state = {.report = -1};
 
 /* Add a fault to those that wait for fault_arm(): each begins to count at the one before. */
@@ -107,7 +112,8 @@ fault_logged(int number)
     return number < state.count && number < LOG_ROOM ? state.log[number] : "";
 }
 
-/* Let every call of this name fail from now on; without a name, let all of them work again. */
+/* Let every call of this name fail from now on; without a name, let all of them work again.
+ * With no error the call claims success, and does nothing. */
 void
 fault_refuse(const char *name, int error)
 {
@@ -183,6 +189,31 @@ stop(void)
     raise(SIGSTOP);
 }
 
+/* Start a process that has copies of all descriptors and does nothing: a program that is being
+ * started is one between its fork and its exec.  No hook of a fork runs. */
+static void
+copy_descriptors(void)
+{
+    state.copy = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (state.copy == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) {
+            pause();
+        }
+    }
+}
+
+/* End that process. */
+void
+fault_end_copy(void)
+{
+    if (state.copy > 0) {
+        kill(state.copy, SIGKILL);
+        waitpid(state.copy, NULL, 0);
+        state.copy = 0;
+    }
+}
+
 /* The errno of the chosen call is kept here between enter() and leave(). */
 static int chosen_error;
 
@@ -197,6 +228,9 @@ leave(int action, long result)
     }
     if (action == STOP_AFTER) {
         stop();
+    }
+    if (action == COPY_AFTER) {
+        copy_descriptors();
     }
     if (action == FAIL_AFTER) {
         errno = chosen_error;
@@ -276,7 +310,8 @@ enter(const char *name)
             return real arguments;                                                            \
         }                                                                                     \
         action = enter(known_as);                                                             \
-        return action == FAIL_BEFORE ? -1 : (type)leave(action, (long)real arguments);        \
+        return action == FAIL_BEFORE ? (errno == 0 ? 0 : -1)                                  \
+                                     : (type)leave(action, (long)real arguments);             \
     }
 
 /* Every sleep of the core is this one; what happens in the meantime has happened before it. */
@@ -379,6 +414,13 @@ inotify_init1(int flags)
 WRAP(int, inotify_rm_watch, "rmwatch", (int fd, int mark), (fd, mark))
 WRAP(int, chmod, "chmod", (const char *path, mode_t mode), (path, mode))
 WRAP(int, mkdir, "mkdir", (const char *path, mode_t mode), (path, mode))
+/* Their header also has the calls whose structures are passed on here without a look. */
+int mkfifo(const char *path, mode_t mode);
+int mkfifoat(int at, const char *path, mode_t mode);
+WRAP(int, mkfifo, "mkfifo", (const char *path, mode_t mode), (path, mode))
+WRAP(int, mkfifoat, "mkfifo", (int at, const char *path, mode_t mode), (at, path, mode))
+WRAP(int, madvise, "madvise", (void *start, size_t length, int advice),
+     (start, length, advice))
 WRAP(int, rmdir, "rmdir", (const char *path), (path))
 WRAP(int, access, "access", (const char *path, int mode), (path, mode))
 WRAP(int, faccessat, "faccessat", (int at, const char *path, int mode, int flags),
@@ -478,7 +520,9 @@ flock(int fd, int operation)
         if (!from_the_core(__builtin_return_address(0))) {                                    \
             return real(fd, command, argument);                                               \
         }                                                                                     \
-        action = enter(command == F_OFD_SETLK ? "setlk" : "fcntl");                           \
+        action = enter(command == F_OFD_SETLK                       ? "setlk"                 \
+                       : command == F_GETSIG || command == F_SETSIG ? "signature"             \
+                                                                    : "fcntl");               \
         return action == FAIL_BEFORE ? -1 : (int)leave(action, real(fd, command, argument));  \
     }
 

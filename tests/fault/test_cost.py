@@ -57,10 +57,25 @@ NAMES = {
 # Python's memory, which comes and goes at its own times.
 MEMORY = {"brk", "mmap", "munmap", "mremap", "madvise"}
 
-KEPT_PAIR = ["pwrite64", "linkat", "flock", "stat", "unlink", "flock"]
+# Before a claim is used: is it of the user and group that run now, which only a process is asked
+# that may change them, and is its descriptor ours still?  The second lseek asks the latter again:
+# anything may be closed while it is held.
+WHO = ["geteuid", "getegid"]
+PAIR = ["lseek", "pwrite64", "linkat", "lseek", "flock", "stat", "unlink", "flock"]
+
+
+def _may_become_another_user() -> bool:
+    with open("/proc/self/status", encoding="ascii") as status:
+        permitted = int(status.read().partition("CapPrm:")[2].split()[0], 16)
+    one = len({*os.getresuid()}) == len({*os.getresgid()}) == 1
+    return not one or permitted & 0b11000000 != 0  # CAP_SETGID, CAP_SETUID
+
+
+ASKED = WHO if sys.platform == "linux" and _may_become_another_user() else []
+KEPT_PAIR = [*ASKED, *PAIR]
 FRESH_PAIR = [
-    "access", "openat", "stat", "fstatfs", "getrlimit", "fcntl", "pwrite64", "linkat",
-    "flock", "stat", "unlink", "close",
+    "access", "openat", "stat", *ASKED, "lseek", "fstatfs", "getrlimit", "fcntl", "pwrite64",
+    "linkat", "lseek", "flock", "stat", "unlink", "close",
 ]  # fmt: skip
 
 TRACED = """
@@ -77,6 +92,8 @@ def begin(name, burst=False):
     for state in _native.POOL.bursts:
         state.began = 0
         state.released = FAR if burst else 0
+    for slot in _native.POOL.slots:
+        slot.file.asked = FAR  # nor that a second is over, and the umask to be asked for
     try:
         os.stat(f"/semlock-mark/{name}")
     except OSError:

@@ -177,3 +177,30 @@ with lock:
     lock.acquire()
 assert files() == []
 """)
+
+
+def test_without_proc_a_lock_is_taken_kept_and_taken_over_by_its_witness(run):
+    run("""
+mount("-t", "tmpfs", "tmpfs")
+subprocess.run(["umount", "-l", "/proc"], check=True)
+assert not os.path.exists("/proc/self")
+works()
+lock = semlock.Lock(path)
+go, end = os.pipe()
+child = os.fork()
+if child == 0:
+    semlock.Lock(path).acquire(timeout=0)
+    os.write(end, b".")
+    os.kill(os.getpid(), 19)
+    os._exit(0)
+os.read(go, 1)
+assert not lock.try_acquire()
+assert semlock.status(path).verdict == "alive"
+os.kill(child, 9)
+os.waitpid(child, 0)
+found = semlock.status(path)
+assert found.verdict == "dead", found
+lock.acquire(timeout=5)
+lock.release()
+works()
+""")

@@ -213,6 +213,7 @@ def a_witness_that_goes_after_the_news_is_noticed(actor, path):
     """The kernel tells that the holder's file is closed, and then drops its locks."""
     waiter, holder = waiting_actor(actor), actor()
     holder.do("lock.acquire(timeout=0)")
+    holder.do("name_a_dead_process(lock)")
     calls = calls_until_it_sleeps(waiter)
     waiter.have("lock", "new_lock(path)")
     assert waiter.start(f"take(lock, {MISSED})", stop_after("fcntl", calls.count("fcntl") + 1))
@@ -227,6 +228,7 @@ def a_death_that_was_told_before_it_watched_is_noticed(actor, path):
     """The same, when the news came before there was anybody to hear it."""
     waiter, holder = waiting_actor(actor), actor()
     holder.do("lock.acquire(timeout=0)")
+    holder.do("name_a_dead_process(lock)")
     calls = calls_until_it_sleeps(waiter)
     waiter.have("lock", "new_lock(path)")
     number = calls.count("fcntl")
@@ -250,6 +252,7 @@ def test_the_wake_is_not_missed(actor, path, race):
     race(actor, path)
 
 
+@pytest.mark.leaves("queue")
 @pytest.mark.parametrize(("mechanism", "race"), RACES, ids=NAMES)
 def test_the_wake_is_missed_without_its_mechanism(actor, path, crippled, mechanism, race):
     with pytest.raises(MissedWakeError):
@@ -268,6 +271,7 @@ def test_the_copy_that_can_miss_it_does_not_with_all_of_its_mechanisms(
     race(functools.partial(actor, package=crippled), path)
 
 
+@pytest.mark.leaves("queue")
 @pytest.mark.parametrize("safety", [0.1, 3600])
 def test_what_no_news_tells_is_seen_by_the_regular_look_and_only_by_that(
     actor, path, crippled, safety

@@ -19,6 +19,8 @@ READ = {
     "sema/without-tag.lock": (sema.decode, 7570, 1794992549, None),
     "sema/crlf.lock": (sema.decode, 12345, 1703520000, "deploy-v1.2.3"),
     "sema/shell.lock": (sema.decode, 4242, 1794992549, "shell-script"),
+    "sema/windows.lock": (sema.decode, 12345, 1703520000, "deploy"),
+    "sema/pid-only.lock": (sema.decode, 4242, None, None),
     "sema/unknown-keys.lock": (sema.decode, 7570, 1794992549, "x=y"),
     "semats/with-tag.lock": (semats.decode, 12345, 1735420800, "npm build"),
     "semats/spaced.lock": (semats.decode, 12345, 1735420800, None),

@@ -1,6 +1,7 @@
 """Shell scripts on the same lock files: ``set -C`` creates, ``rm`` lets go."""
 
 import fcntl
+import json
 import os
 import shlex
 import subprocess
@@ -120,52 +121,109 @@ def test_flock_on_the_same_path_counts_as_somebody_who_holds(path):
         pass
 
 
-class TestCommands:
-    """Peers that no registry has: a command line in the environment runs the same matrix."""
-
-    PEERS = {
-        "SEMLOCK_PEER_SEMA": ("try", "release", "status", "--tag"),
-        "SEMLOCK_PEER_SEMATS": ("try-acquire", "release", "status", "--tag"),
-    }
-
-    @pytest.fixture(params=[*PEERS, "semlock"])
-    def peer(self, request):
-        if request.param == "semlock":
-            # The matrix itself is tried on our own command, which has sema's words.
-            words, verbs = (
-                [sys.executable, "-m", "semlock"],
-                ("try", "release", "status", "--tag"),
-            )
-        elif request.param in os.environ:
-            words = shlex.split(os.environ[request.param])
-            verbs = self.PEERS[request.param]
+def told(output):
+    """Read what a status says: JSON, ``info: {JSON}``, or a line for each fact."""
+    facts = {}
+    whole = output.lstrip().startswith("{")  # perhaps over several lines
+    for line in [output] if whole else output.splitlines():
+        start = line.find("{")
+        if start >= 0:
+            said = json.loads(line[start:])
+            facts.update(said)
+            facts.update(said.get("info") or {})
         else:
-            pytest.skip(f"{request.param} names no command")
-        return words, verbs
+            name, _, value = line.partition(":")
+            facts[name.strip().lower()] = value.strip()
+    return {name: str(value) for name, value in facts.items()}
 
-    def run(self, peer, verb, path, *more):
-        words, verbs = peer
+
+class Peer:
+    """A command line of another program on the same files."""
+
+    def __init__(self, words, take, release):
+        self.words = words
+        self.take = take
+        self.release = release
+
+    def run(self, verb, path, *more):
         return subprocess.run(
-            [*words, verbs[verb], path, *more], capture_output=True, text=True, check=False
-        )
+            [*self.words, verb, path, *more], capture_output=True, text=True, check=False,
+            timeout=60,
+        )  # fmt: skip
+
+
+PEER = Path(__file__).with_name("peers") / "stand_in.py"
+
+# How each takes a lock, and lets go of one that another process of it took.
+WORDS = {
+    "SEMA": ("try", ("release",)),
+    "SEMATS": ("try-acquire", ("release", "--force")),
+    "semlock": ("try", ("release",)),  # has sema's words
+}
+
+
+class TestCommands:
+    """Peers that no registry has: a command line in the environment runs the same matrix.
+
+    ``SEMLOCK_PEER_SEMA`` and ``SEMLOCK_PEER_SEMATS`` name the real tools.  Stand-ins that
+    behave like them keep these tests such that the real ones can pass.
+    """
+
+    @pytest.fixture(
+        params=[
+            "SEMLOCK_PEER_SEMA", "SEMLOCK_PEER_SEMATS", "like SEMA", "like SEMATS", "semlock",
+        ]
+    )  # fmt: skip
+    def peer(self, request):
+        name = request.param
+        tool = name.removeprefix("SEMLOCK_PEER_").removeprefix("like ")
+        if name == "semlock":
+            words = [sys.executable, "-m", "semlock"]
+        elif name.startswith("like"):
+            words = [sys.executable, str(PEER), tool.lower()]
+        elif name in os.environ:
+            words = shlex.split(os.environ[name])
+        else:
+            pytest.skip(f"{name} names no command")
+        return Peer(words, *WORDS[tool])
 
     def test_each_excludes_the_other(self, peer, path):
         with Semaphore(path, tag="ours"):
-            assert self.run(peer, 0, path).returncode != 0
-        assert self.run(peer, 0, path, peer[1][3], "theirs").returncode == 0
+            assert peer.run(peer.take, path).returncode != 0
+        assert peer.run(peer.take, path, "--tag", "theirs").returncode == 0
         assert not Semaphore(path).try_acquire()
         assert Semaphore(path).status().info.tag == "theirs"
-        assert self.run(peer, 1, path).returncode == 0
+        verb, *more = peer.release
+        assert peer.run(verb, path, *more).returncode == 0
         with Semaphore(path, timeout=0):
             pass
 
-    def test_each_reads_the_others_record(self, peer, path):
+    @pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+    def test_each_reads_the_others_record(self, peer, form, path):
         with Semaphore(path, tag="a tag = with signs") as lock:
-            shown = self.run(peer, 2, path).stdout
-            assert f"pid: {os.getpid()}" in shown
-            assert f"timestamp: {lock.info.timestamp}" in shown
-            assert "a tag = with signs" in shown
+            # Ours writes for people unless it is told otherwise.
+            ours = () if form or "semlock" not in peer.words else ("--porcelain",)
+            facts = told(peer.run("status", path, *form, *ours).stdout)
+            assert facts["pid"] == str(os.getpid())
+            assert facts["tag"] == "a tag = with signs"
+            assert facts.get("timestamp", str(lock.info.timestamp)) == str(lock.info.timestamp)
 
     def test_a_young_lock_of_a_process_that_is_gone_is_held(self, peer, path):
-        assert self.run(peer, 0, path).returncode == 0
+        assert peer.run(peer.take, path).returncode == 0
         assert time.time() - Semaphore(path).status().info.timestamp < 60
+        assert peer.run(peer.take, path).returncode != 0
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "Locked\nPID: 7\nTag: a: b\n",
+        "locked: true\npid: 7\ntag: a: b\n",
+        'locked: true\ninfo: {"pid":7,"timestamp":1,"tag":"a: b"}\n',
+        '{"locked":true,"pid":7,"timestamp":1,"tag":"a: b"}\n',
+        '{"locked":true,"info":{"pid":7,"timestamp":1,"tag":"a: b"},"isStale":false}\n',
+    ],
+)
+def test_what_a_peer_prints_is_read_in_each_form(output):
+    facts = told(output)
+    assert (facts["pid"], facts["tag"]) == ("7", "a: b")

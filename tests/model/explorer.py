@@ -65,6 +65,7 @@ class Exploration(Generic[StateT]):
     ``depth``      the length of the longest of the shortest ways to a state
     ``violation``  the name of the broken property, or ``None`` if all states were visited
     ``broken``     the state that broke it
+    ``edges``      each step to a folded state, by its label, where they are to be remembered
     """
 
     model: Model[StateT]
@@ -73,6 +74,7 @@ class Exploration(Generic[StateT]):
     depth: int = 0
     violation: str | None = None
     broken: StateT | None = None
+    edges: dict[StateT, list[tuple[str, StateT]]] | None = None
 
     @property
     def states(self) -> int:
@@ -107,49 +109,61 @@ class Exploration(Generic[StateT]):
         return "\n".join([*lines, f"     breaks: {self.violation}"] if end is None else lines)
 
 
-def explore(model: Model[StateT], *, limit: int = 2_000_000) -> Exploration[StateT]:
-    """Visit every state that can be reached, or stop at the first that breaks a property."""
+def explore(
+    model: Model[StateT], *, limit: int = 2_000_000, remember: bool = False
+) -> Exploration[StateT]:
+    """Visit every state that can be reached, or stop at the first that breaks a property.
+
+    ``remember`` is for those who go back over the steps, as ``without_a_way`` does: to make
+    them again would take as long as the search.
+    """
     # States hold no cycles, so looking for some again and again in all of them is lost time.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return _explore(model, limit)
+        return _explore(model, limit, remember=remember)
     finally:
         if was_enabled:
             gc.enable()
 
 
-def _explore(model: Model[StateT], limit: int) -> Exploration[StateT]:
+def _explore(model: Model[StateT], limit: int, *, remember: bool) -> Exploration[StateT]:
     start = model.canonical(model.initial())
     found: Exploration[StateT] = Exploration(model, parents={start: None})
     parents = found.parents
+    edges: dict[StateT, list[tuple[str, StateT]]] = {}
     successors, canonical, violation = model.successors, model.canonical, model.violation
     layer = [start]
     while layer:
         following = []
-        met = set()
+        met: dict[StateT, StateT] = {}
         for state in layer:
-            for _, after in successors(state):
+            ways: list[tuple[str, StateT]] = []
+            for label, after in successors(state):
                 found.steps += 1
                 # Folding is what takes the time.  Two processes' steps in either order end
                 # in the same state, in the same layer, so that half of it can be spared.
-                if after in parents or after in met:
-                    continue
-                met.add(after)
-                folded = canonical(after)
-                if folded in parents:
-                    continue
-                parents[folded] = state
-                following.append(folded)
-                broken = violation(folded)
-                if broken is not None:
-                    found.depth += 1
-                    found.violation, found.broken = broken, folded
-                    return found
+                folded = met.get(after)
+                if folded is None:
+                    folded = met[after] = after if after in parents else canonical(after)
+                    if folded not in parents:
+                        parents[folded] = state
+                        following.append(folded)
+                        broken = violation(folded)
+                        if broken is not None:
+                            found.depth += 1
+                            found.violation, found.broken = broken, folded
+                            return found
+                if remember:
+                    ways.append((label, folded))
+            if remember:
+                edges[state] = ways
             if len(parents) > limit:
                 raise TooManyStatesError(f"more than {limit} states")
         found.depth += bool(following)
         layer = following
+    if remember:
+        found.edges = edges
     return found
 
 
@@ -185,16 +199,21 @@ def without_a_way(
     """List the states from which no way leads to one that is wanted, in the search's order.
 
     ``passable`` says by its label which steps such a way may take.  This goes backwards from
-    the wanted states over all steps at once, so it costs about as much as the search did.
+    the wanted states over all steps at once; where the search hasn't remembered those, it
+    costs about as much as the search did.
     """
     if found.violation is not None:
         raise ValueError("the search stopped early, so it doesn't know all ways")
     model = found.model
     sources: dict[StateT, list[StateT]] = {state: [] for state in found.parents}
     for state in found.parents:
-        for label, after in model.successors(state):
+        if found.edges is not None:
+            ways = found.edges[state]
+        else:
+            ways = [(label, model.canonical(after)) for label, after in model.successors(state)]
+        for label, folded in ways:
             if passable(label):
-                sources[model.canonical(after)].append(state)
+                sources[folded].append(state)
     reaching = {state for state in found.parents if goal(state)}
     waiting = deque(reaching)
     while waiting:

@@ -38,6 +38,8 @@ class Config:
     in_place: bool = False  # a file is created at the path and written there
     marks: bool = True  # the filesystem can say of a file that it is unfinished
     gives_up_descriptor: bool = False  # holders close their file, and keep its token
+    loses_descriptor: bool = False  # the program closes it, or executes another one
+    copied: bool = False  # the tree is copied by links: counts rise, private names are taken
     refreshes: bool = True
     tears: bool = True  # the two halves of a record are written and read one by one
     crashes: bool = True
@@ -52,6 +54,9 @@ class Config:
     robs_living: bool = False
 
     # The mechanisms, each of which can be taken out.
+    two_proofs: bool = True  # the witness is free, and the process has ended
+    link_proven_by_path: bool = True  # else by the link count
+    release_looks_again: bool = True  # after a rename that said that it was done
     publishes_by_link: bool = True  # else by a rename, over whatever is there
     token: bool = True  # else two records of one process look the same
     removal_guards: bool = True
@@ -74,8 +79,14 @@ class Config:
 
     @property
     def asks_process(self) -> bool:
-        """Whether death is proven by the process, since there is no witness to ask."""
-        return not self.witness or self.gives_up_descriptor
+        """Whether death is proven by the process: a free witness may not mean death, or there
+        is none to ask.  With a process its witness goes, so the process is the stronger proof.
+        """
+        return (
+            not self.witness
+            or self.gives_up_descriptor
+            or (self.loses_descriptor and self.two_proofs)
+        )
 
     def broken(self, state: State, prop: str) -> State:
         """Note that the last step broke a property, if it is one of those that are watched."""

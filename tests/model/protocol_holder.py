@@ -126,6 +126,11 @@ class Holder:
     def _made(self, s: State, index: int, me: Process) -> Steps:
         if s.path != NONE and self.config.publishes_by_link:
             yield "link to P: EEXIST; close", with_process(s, index, Process(at.IDLE))
+            if self.config.copied and not self.config.link_proven_by_path:
+                yield (
+                    "link to P: an error, but the file has one name more: holds",
+                    moved(s, index, me, at.HOLDS),
+                )
             return
         holder = Process(at.HOLDS, me.mine)
         what = "link to P: holds"
@@ -192,6 +197,9 @@ class Holder:
     def _holds(self, s: State, index: int, me: Process) -> Steps:
         config = self.config
         inode = s.inodes[me.mine]
+        if config.loses_descriptor:
+            bare = Process(at.BARE_HOLDS, other=me.mine, life=inode.life, robbed=me.robbed)
+            yield "its program closes the descriptor", with_process(s, index, bare)
         if s.path != me.mine:
             yield (
                 "check: P is not my file, the lock is lost",
@@ -265,6 +273,12 @@ class Holder:
                 "unlink P" if inode.kept else "rename P to the private name",
                 with_process(aside, index, Process(at.RELEASE_KEPT, me.mine)),
             )
+            if self.config.copied and not inode.kept and not self.config.release_looks_again:
+                there = aside._replace(path=s.path)
+                yield (
+                    "rename P to the private name, which is a link of it: nothing is done",
+                    with_process(there, index, Process(at.RELEASE_KEPT, me.mine)),
+                )
 
     def _release_kept(self, s: State, index: int, me: Process) -> Steps:
         after = unguarded(s, me.mine, index)
@@ -279,6 +293,12 @@ class Holder:
         )
         if mine:
             yield "release: open P, find my token", moved(s, index, me, at.BARE_OPEN)
+            if self.config.loses_descriptor:
+                holder = Process(at.HOLDS, me.other, robbed=me.robbed)
+                yield (
+                    "check: open P, find my token, take the witness again",
+                    with_process(s, index, holder),
+                )
         else:
             yield (
                 "check or release: P is not my file, the lock is lost",

@@ -1,10 +1,13 @@
 """The model of the queue: who stands where in it, and does everybody get the lock in the end?
 
-Processes come, join the queue of P, watch the ticket before their own, take P when they are
-first, keep or leave their ticket, give up, are stopped for any time and killed, at any step, as
-in ``csrc/posix_queue.c``.  What happens at P itself is one step here: that whoever watches P
-is woken is shown by the model of waiting, and that a dead holder's file and no other is removed by
-the model of the protocol.  Whoever stands behind another looks again by the clock too.
+Processes come, join the queue of P with the time of asking as their number, follow the ticket
+before their own, take P when they are first, keep their ticket until they let go, give up, are
+stopped for any time and killed, at any step, as in ``csrc/posix/queue.c``.  One that sees P free
+and the first of the queue stopped takes P before it, and passes by the tickets before its own:
+they are renamed, and their owners give them the old names back when they run again.  What happens
+at P itself is one step here: that a process that watches P is woken is shown by the model of
+waiting, that the end of a ticket is told by the model of the bell, and that a dead holder's file
+and no other is removed by the model of the protocol.
 """
 
 from __future__ import annotations
@@ -37,29 +40,28 @@ CLEAR: Final = "removes a dead holder's file"
 TRY_ANYWAY: Final = "tries out of turn"
 MAKE_QUEUE: Final = "makes the queue"
 MAKE_TICKET: Final = "makes a ticket"
-LOCK_TICKET: Final = "locks its new ticket"
+OPEN_TICKET: Final = "opens its new ticket"
 CHECK_TICKET: Final = "checks its new ticket"
 SURVEY: Final = "looks who is before it"
 PROBE: Final = "asks whether the one before lives"
-PROBED: Final = "has a dead one's lock"
+PROBED: Final = "has found a dead one's ticket"
 REMOVE: Final = "removes a dead one's ticket"
-OVERTAKE: Final = "removes the first one's ticket"
+OVERTAKE: Final = "passes by the tickets before its own"
 BEHIND: Final = "stands behind another"
 FIRST: Final = "is first"
 WON: Final = "has won"
-SHARE_TICKET: Final = "shares the lock on its ticket"
 HOLDS: Final = "holds"
 LEAVE: Final = "looks at its ticket to leave"
 UNLINK_TICKET: Final = "removes its ticket"
 REMOVE_QUEUE: Final = "removes the queue if it is empty"
 
 # Where it may make a ticket with a number that it has in mind.
-JOINS: Final = frozenset({MAKE_TICKET, LOCK_TICKET, CHECK_TICKET})
+JOINS: Final = frozenset({MAKE_TICKET, OPEN_TICKET, CHECK_TICKET})
 # Where a process has a ticket of which others can know, and no lock.
-STANDS: Final = frozenset({SURVEY, PROBE, PROBED, REMOVE, OVERTAKE, BEHIND, FIRST})
+STANDS: Final = frozenset({SURVEY, PROBE, PROBED, REMOVE, BEHIND, FIRST})
 # Where it wants the lock and has not won it.
 WANTS: Final = STANDS | {
-    NO_QUEUE, ALONE, LOOK_FIRST, CLEAR, TRY_ANYWAY, MAKE_QUEUE, MAKE_TICKET, LOCK_TICKET,
+    NO_QUEUE, ALONE, LOOK_FIRST, CLEAR, TRY_ANYWAY, MAKE_QUEUE, MAKE_TICKET, OPEN_TICKET,
     CHECK_TICKET,
 }  # fmt: skip
 
@@ -68,15 +70,17 @@ class Ticket(NamedTuple):
     """A file in the queue.
 
     ``named``   it still has its name
+    ``late``    it was passed by, and has another name until its owner runs again
     ``owner``   the process that has it open, ``DEAD`` when it has been closed
-    ``lock``    the owner's lock on it: none, one for itself, or one that others may share
-    ``prober``  another process that has a lock on it for a moment
+    ``state``   "" before its owner has opened it, and when it is a dead one's; "waits"; "holds"
+    ``prober``  another process that has the flock of it, to remove it
     """
 
     number: int
     owner: int
     named: bool = True
-    lock: str = ""
+    late: bool = False
+    state: str = ""
     prober: int = NONE
 
 
@@ -85,22 +89,24 @@ class Process(NamedTuple):
 
     ``ticket``   the number of its ticket's place in the state
     ``other``    the same of the ticket that it asks
-    ``number``   the highest ticket that it saw when it joined, later the one before its own
-    ``straight``  nobody came between its look at the queue and its ticket
+    ``asked``    when it asked for the lock, which is the number of its ticket
+    ``number``   the ticket before its own
     ``holds``    it believes to hold the lock
-    ``overtaken``  its ticket was removed because it did not take P
+    ``overtaken``  others took P before it because it did not use its turn
+    ``passes``   it tries before those who do not use theirs
     ``earlier``  those who may not come after it
     """
 
     at: str
     ticket: int = NONE
     other: int = NONE
+    asked: int = 0
     number: int = 0
-    straight: bool = True
     holds: bool = False
     robbed: bool = False
     stopped: bool = False
     overtaken: bool = False
+    passes: bool = False
     earlier: frozenset[int] = frozenset()
 
 
@@ -136,8 +142,12 @@ class Config:
     removes_dead: bool = True
     overtakes: bool = True
     surveys_on_wake: bool = True  # else whoever sees the one before it gone is first
-    rejoins: bool = True
-    checks_ticket: bool = True  # that the new ticket is still there when it is locked
+    asks_for_flock: bool = True  # so that it sees one who is about to remove its ticket
+    asks_again: bool = True  # under the flock, whether the owner of a ticket lives
+    comes_back: bool = True  # gives its ticket the old name back after others passed it by
+    rejoins: bool = True  # makes its ticket anew after others removed it
+    keeps_number: bool = True  # so that one that was only slow is not sent to the end
+    checks_ticket: bool = True  # that the new ticket is still there when it is open
     looks_by_clock: bool = True  # at P, for a dead holder whom the first one doesn't see
     tries_in_turn: bool = True  # also after it has removed a dead holder's file
 
@@ -156,7 +166,7 @@ class Queue:
             TRY_ANYWAY: self._try_anyway,
             MAKE_QUEUE: self._make_queue,
             MAKE_TICKET: self._make_ticket,
-            LOCK_TICKET: self._lock_ticket,
+            OPEN_TICKET: self._open_ticket,
             CHECK_TICKET: self._check_ticket,
             SURVEY: self._survey,
             PROBE: self._probe,
@@ -166,7 +176,6 @@ class Queue:
             BEHIND: self._behind,
             FIRST: self._first,
             WON: self._won,
-            SHARE_TICKET: self._share_ticket,
             HOLDS: self._holds,
             LEAVE: self._leave,
             UNLINK_TICKET: self._unlink_ticket,
@@ -192,7 +201,8 @@ class Queue:
                 continue
             if self.config.kills and (
                 me.ticket == NONE
-                or sum(t.named and t.owner == DEAD for t in state.tickets) < self.config.dead
+                or sum(_is_there(t) and t.owner == DEAD for t in state.tickets)
+                < self.config.dead
             ):
                 yield f"{index} is killed", self._killed(state, index, me)
             if me.stopped:
@@ -240,20 +250,20 @@ class Queue:
 
     def _killed(self, s: State, index: int, me: Process) -> State:
         after = _not_before_others(_with(s, index, Process(self._rest)), index)
-        if me.ticket != NONE:
-            ticket = after.tickets[me.ticket]._replace(owner=DEAD, lock="")
-            after = _with_ticket(after, me.ticket, ticket)
         if me.other != NONE and after.tickets[me.other].prober == index:
             ticket = after.tickets[me.other]._replace(prober=NONE)
             after = _with_ticket(after, me.other, ticket)
+        if me.ticket != NONE:
+            ticket = after.tickets[me.ticket]._replace(owner=DEAD, state="")
+            after = _with_ticket(after, me.ticket, ticket)
         return after._replace(path=DEAD) if s.path == index else after
 
     # ------------------------------------------------------------------ coming
 
     def _idle(self, s: State, index: int, me: Process) -> Steps:
-        now = me._replace(earlier=_standing(s, index))
-        if self.config.order_from != "coming":
-            now = me
+        now = me._replace(asked=_now(s))
+        if self.config.order_from == "coming":
+            now = now._replace(earlier=_standing(s, index))
         if s.queue or s.path != NONE:
             yield (
                 "come, and see a queue or P held",
@@ -294,95 +304,85 @@ class Queue:
             yield "link P out of turn", self._wins(s, index, me, WON)
         else:
             then = LOOK_FIRST if me.ticket == NONE else SURVEY
-            yield "find P held", _with(s, index, me._replace(at=then))
+            yield "find P held", _with(s, index, me._replace(at=then, passes=False))
 
     def _wins(self, s: State, index: int, me: Process, then: str) -> State:
         unfair = me.earlier and not self.config.barges
         if me.ticket == NONE:
             then = HOLDS
-        now = Process(then, ticket=me.ticket, holds=True)
+        elif me.passes:
+            then = OVERTAKE
+        now = Process(then, ticket=me.ticket, asked=me.asked, holds=True)
         after = _not_before_others(_with(s, index, now)._replace(path=index), index)
         return _broken(after, ORDER) if unfair else after
 
     # ------------------------------------------------------------------ joining
 
     def _join(self, s: State, index: int, me: Process) -> Steps:
-        if not s.queue:
-            yield "see no queue", _with(s, index, me._replace(at=MAKE_QUEUE))
+        if s.queue:
+            yield "see a queue", _with(s, index, me._replace(at=MAKE_TICKET))
         else:
-            last = max((t.number for t in s.tickets if t.named), default=0)
-            now = me._replace(at=MAKE_TICKET, number=last, straight=True)
-            yield f"see {last} as the last ticket", _with(s, index, now)
+            yield "see no queue", _with(s, index, me._replace(at=MAKE_QUEUE))
 
     def _make_queue(self, s: State, index: int, me: Process) -> Steps:
-        now = me._replace(at=MAKE_TICKET, number=0, straight=True)
+        now = me._replace(at=MAKE_TICKET)
         yield "make the queue", _with(s, index, now)._replace(queue=True)
 
     def _make_ticket(self, s: State, index: int, me: Process) -> Steps:
-        number = me.number + 1
         if not s.queue:
-            yield "find the queue gone", _with(s, index, me._replace(at=LOOK_FIRST, number=0))
-        elif _named(s, number) != NONE:
-            now = me._replace(number=number, straight=False)
-            yield f"find ticket {number} taken", _with(s, index, now)
-        else:
-            ticket = len(s.tickets)
-            now = me._replace(at=LOCK_TICKET, ticket=ticket)
-            if self.config.order_from == "publishing":
-                now = now._replace(earlier=_standing(s, index))
-            after = s._replace(tickets=(*s.tickets, Ticket(number, index)))
-            yield f"make ticket {number}", _with(after, index, now)
+            yield "find the queue gone", _with(s, index, me._replace(at=LOOK_FIRST))
+            return
+        number = me.asked if self.config.keeps_number else _now(s)
+        ticket = len(s.tickets)
+        now = me._replace(at=OPEN_TICKET, ticket=ticket, asked=number)
+        if self.config.order_from == "publishing":
+            now = now._replace(earlier=_standing(s, index))
+        after = s._replace(tickets=(*s.tickets, Ticket(number, index)))
+        yield f"make ticket {number}", _with(after, index, now)
 
-    def _lock_ticket(self, s: State, index: int, me: Process) -> Steps:
+    def _open_ticket(self, s: State, index: int, me: Process) -> Steps:
         ticket = s.tickets[me.ticket]
-        if ticket.prober != NONE:
-            after = _with_ticket(s, me.ticket, ticket._replace(owner=DEAD))
-            now = me._replace(
-                at=MAKE_TICKET,
-                ticket=NONE,
-                number=ticket.number,
-                straight=False,
-                overtaken=False,
-            )
-            yield "find it locked: try the next number", _with(after, index, now)
+        if not ticket.named:
+            yield "find it removed", self._again(s, index, me)
         else:
-            after = _with_ticket(s, me.ticket, ticket._replace(lock="own"))
-            yield "lock it", _with(after, index, me._replace(at=CHECK_TICKET))
+            after = _with_ticket(s, me.ticket, ticket._replace(state="waits"))
+            yield "open it", _with(after, index, me._replace(at=CHECK_TICKET))
 
     def _check_ticket(self, s: State, index: int, me: Process) -> Steps:
         ticket = s.tickets[me.ticket]
-        if not ticket.named and self.config.checks_ticket:
-            after = _with_ticket(s, me.ticket, ticket._replace(owner=DEAD, lock=""))
-            now = me._replace(
-                at=MAKE_TICKET,
-                ticket=NONE,
-                number=ticket.number,
-                straight=False,
-                overtaken=False,
-            )
-            yield "find it removed: try the next number", _with(after, index, now)
-            return
-        if not me.straight:
-            now = me._replace(at=SURVEY, number=0, straight=True)
+        prober = ticket.prober
+        if prober != NONE and self.config.asks_for_flock and not s.processes[prober].stopped:
+            return  # it is waited for, if it doesn't take too long
+        if not _is_there(ticket) and self.config.checks_ticket:
+            yield "find it removed", self._again(s, index, me)
         else:
-            now = me._replace(at=FIRST if me.number == 0 else PROBE)
-        yield "find it in place", _with(s, index, now)
+            yield "find it in place", _with(s, index, me._replace(at=SURVEY))
+
+    @staticmethod
+    def _again(s: State, index: int, me: Process) -> State:
+        ticket = s.tickets[me.ticket]._replace(owner=DEAD, state="", late=False)
+        now = me._replace(at=MAKE_TICKET, ticket=NONE, number=0, overtaken=False)
+        return _with(_with_ticket(s, me.ticket, ticket), index, now)
 
     # ------------------------------------------------------------------ standing
 
     def _survey(self, s: State, index: int, me: Process) -> Steps:
         mine = s.tickets[me.ticket]
+        if mine.late and self.config.comes_back:
+            after = _with_ticket(s, me.ticket, mine._replace(named=True, late=False))
+            now = me._replace(overtaken=False, number=0)
+            yield "give its ticket the old name back", _with(after, index, now)
+            return
         if not mine.named and self.config.checks_ticket:
             if self.config.rejoins:
-                after = _with_ticket(s, me.ticket, mine._replace(owner=DEAD, lock=""))
-                now = me._replace(at=LOOK_FIRST, ticket=NONE, overtaken=False)
-                yield "find its ticket removed", _with(after, index, now)
+                yield "find its ticket removed", self._again(s, index, me)
             return
         before = max(
             (t.number for t in s.tickets if t.named and t.number < mine.number), default=0
         )
         now = me._replace(at=PROBE if before else FIRST, number=before)
-        yield f"see {before or 'nobody'} before it", _with(s, index, now)
+        after = s if before else _cleared(s)
+        yield f"see {before or 'nobody'} before it", _with(after, index, now)
 
     def _probe(self, s: State, index: int, me: Process) -> Steps:
         place = _named(s, me.number)
@@ -390,55 +390,60 @@ class Queue:
             yield "find the one before gone", _with(s, index, me._replace(at=SURVEY, number=0))
             return
         ticket = s.tickets[place]
-        if ticket.lock == "" and ticket.prober == NONE and self.config.removes_dead:
+        if ticket.state == "" and ticket.prober == NONE and self.config.removes_dead:
             after = _with_ticket(s, place, ticket._replace(prober=index))
             now = me._replace(at=PROBED, other=place, number=0)
-            yield f"lock ticket {ticket.number}, a dead one's", _with(after, index, now)
+            yield f"find ticket {ticket.number} a dead one's", _with(after, index, now)
             return
         number = 0 if self.config.surveys_on_wake else me.number
-        now = me._replace(at=BEHIND, number=number)
-        yield "the one before lives", _with(s, index, now)
-        first = min((t for t in s.tickets if t.named), key=lambda t: t.number)
-        if s.path == NONE and self.config.overtakes and first.owner != index:
-            had_lock = first.lock != "own" and first.prober == NONE
-            gone = first.owner == DEAD or s.processes[first.owner].stopped
-            if had_lock or gone:
-                other = _named(s, first.number)
-                now = me._replace(at=OVERTAKE, number=first.number, other=other)
-                yield from self._at_once(
-                    f"see P free and ticket {first.number} not using it",
-                    _with(s, index, now),
-                    index,
-                )
+        yield "the one before lives", _with(s, index, me._replace(at=BEHIND, number=number))
 
     def _probed(self, s: State, index: int, me: Process) -> Steps:
         ticket = s.tickets[me.other]
-        if ticket.named:
+        if ticket.state != "" and self.config.asks_again:
+            yield "find that its owner lives", self._probe_ends(s, index, me)
+        elif ticket.named:
             after = _with(s, index, me._replace(at=REMOVE))
-            yield from self._at_once("find it in place", after, index)
+            yield from self._at_once("find it a dead one's", after, index)
         else:
             yield "find it gone", self._probe_ends(s, index, me)
+
+    @staticmethod
+    def _probe_ends(s: State, index: int, me: Process) -> State:
+        after = _with_ticket(s, me.other, s.tickets[me.other]._replace(prober=NONE))
+        return _with(after, index, me._replace(at=SURVEY, other=NONE, number=0))
 
     def _remove(self, s: State, index: int, me: Process) -> Steps:
         after = _removed(s, s.tickets[me.other].number, me.other)
         yield "remove it", self._probe_ends(after, index, me)
 
-    def _probe_ends(self, s: State, index: int, me: Process) -> State:
-        after = _with_ticket(s, me.other, s.tickets[me.other]._replace(prober=NONE))
-        return _with(after, index, me._replace(at=SURVEY, other=NONE, number=0))
-
     def _overtake(self, s: State, index: int, me: Process) -> Steps:
-        after = _removed(s, me.number, me.other)
-        loser = s.tickets[me.other].owner
-        if loser >= 0:
-            after = _with(after, loser, after.processes[loser]._replace(overtaken=True))
-            after = _not_before_others(after, loser)
+        after = s
+        for place, ticket in enumerate(s.tickets):
+            if not ticket.named or ticket.number >= me.asked:
+                continue
+            alive = ticket.state != ""
+            after = _with_ticket(after, place, ticket._replace(named=False, late=alive))
+            if ticket.owner >= 0:
+                loser = after.processes[ticket.owner]._replace(overtaken=True)
+                after = _with(after, ticket.owner, loser)
+                after = _not_before_others(after, ticket.owner)
         yield (
-            f"remove ticket {me.number}",
-            _with(
-                after, index, after.processes[index]._replace(at=SURVEY, other=NONE, number=0)
-            ),
+            "pass by the tickets before its own",
+            _with(after, index, after.processes[index]._replace(at=WON)),
         )
+
+    def _unused(self, s: State, me: Process) -> bool:
+        """Tell whether nobody who stands before it takes P, though it is free.
+
+        The nearest to the head tries first, so one that runs comes before those behind it.
+        """
+        if s.path != NONE or not self.config.overtakes:
+            return False
+        before = [
+            t for t in s.tickets if t.named and t.number < me.asked and t.state == "waits"
+        ]
+        return all(s.processes[t.owner].stopped for t in before)
 
     def _behind(self, s: State, index: int, me: Process) -> Steps:
         if self.config.surveys_on_wake:
@@ -447,6 +452,9 @@ class Queue:
             yield "hear that the one before is gone", _with(s, index, me._replace(at=FIRST))
         else:
             yield "look at the one before again", _with(s, index, me._replace(at=PROBE))
+        if self._unused(s, me):
+            now = me._replace(at=TRY_ANYWAY, number=0, passes=True)
+            yield "see that those before it leave P free", _with(s, index, now)
         if self.config.looks_by_clock and s.path == DEAD:
             yield "look at P by the clock", _with(s, index, me._replace(at=CLEAR))
         yield from self._gives_up(s, index, me)
@@ -467,19 +475,12 @@ class Queue:
     # ------------------------------------------------------------------ holding and leaving
 
     def _won(self, s: State, index: int, me: Process) -> Steps:
-        # The kernel drops the one lock before it gives the other.
         ticket = s.tickets[me.ticket]
-        after = _with_ticket(s, me.ticket, ticket._replace(lock=""))
-        yield "keep its ticket", _with(after, index, me._replace(at=SHARE_TICKET))
+        after = _with_ticket(s, me.ticket, ticket._replace(state="holds"))
+        yield "say by its ticket that it holds", _with(after, index, me._replace(at=HOLDS))
+        # Somebody asks at that moment, or the process is short of descriptors.
+        yield "keep its ticket as it is", _with(s, index, me._replace(at=HOLDS))
         yield "leave its ticket", _with(s, index, me._replace(at=LEAVE))
-
-    def _share_ticket(self, s: State, index: int, me: Process) -> Steps:
-        ticket = s.tickets[me.ticket]
-        if ticket.prober != NONE:
-            yield "lose its ticket's lock", _with(s, index, me._replace(at=LEAVE))
-        else:
-            after = _with_ticket(s, me.ticket, ticket._replace(lock="shared"))
-            yield "share its ticket's lock", _with(after, index, me._replace(at=HOLDS))
 
     def _holds(self, s: State, index: int, me: Process) -> Steps:
         after = s if me.robbed else s._replace(path=NONE)
@@ -487,7 +488,7 @@ class Queue:
         yield "let go of P", _with(after, index, Process(then, ticket=me.ticket))
 
     def _leave(self, s: State, index: int, me: Process) -> Steps:
-        if s.tickets[me.ticket].named:
+        if _is_there(s.tickets[me.ticket]):
             after = _with(s, index, me._replace(at=UNLINK_TICKET))
             yield from self._at_once("find its ticket in place", after, index)
         else:
@@ -495,11 +496,13 @@ class Queue:
 
     def _unlink_ticket(self, s: State, index: int, me: Process) -> Steps:
         after = _removed(s, s.tickets[me.ticket].number, me.ticket)
+        # If others have just passed it by, it has the other name.
+        after = _with_ticket(after, me.ticket, after.tickets[me.ticket]._replace(late=False))
         yield "remove its ticket", _with(after, index, me._replace(at=REMOVE_QUEUE))
 
     def _remove_queue(self, s: State, index: int, me: Process) -> Steps:
-        empty = not any(t.named for t in s.tickets)
-        ticket = s.tickets[me.ticket]._replace(owner=DEAD, lock="")
+        empty = not any(_is_there(t) for t in s.tickets)
+        ticket = s.tickets[me.ticket]._replace(owner=DEAD, state="")
         after = _with_ticket(s, me.ticket, ticket)._replace(queue=s.queue and not empty)
         now = me._replace(at=HOLDS if me.holds else self._rest, ticket=NONE)
         yield "remove the queue if it is empty", _with(after, index, now)
@@ -549,13 +552,29 @@ def _removed(s: State, number: int, expected: int) -> State:
         return s
     ticket = s.tickets[place]
     after = _with_ticket(s, place, ticket._replace(named=False))
-    if place != expected and ticket.owner >= 0 and ticket.lock == "own":
+    if place != expected and ticket.owner >= 0 and ticket.state == "waits":
         return _broken(after, OWN_TICKETS)
     return after
 
 
+def _is_there(ticket: Ticket) -> bool:
+    return ticket.named or ticket.late
+
+
+def _cleared(s: State) -> State:
+    """Remove the tickets of dead owners that were passed by."""
+    tickets = (t._replace(late=False) if t.owner == DEAD else t for t in s.tickets)
+    return s._replace(tickets=tuple(tickets))
+
+
 def _broken(s: State, prop: str) -> State:
     return s._replace(broken=prop)
+
+
+def _now(s: State) -> int:
+    """Give a number above all that are known: time goes on."""
+    numbers = [t.number for t in s.tickets] + [p.asked for p in s.processes]
+    return 1 + max(numbers, default=0)
 
 
 def _standing(s: State, index: int) -> frozenset[int]:
@@ -579,7 +598,7 @@ def _renamed(s: State, order: tuple[int, ...]) -> State:
     """Put the processes in an order, sort the tickets, and close the gaps in their numbers."""
     place = {old: new for new, old in enumerate(order)}
     known = {p.ticket for p in s.processes} | {p.other for p in s.processes}
-    kept = [i for i, t in enumerate(s.tickets) if t.named or i in known]
+    kept = [i for i, t in enumerate(s.tickets) if _is_there(t) or i in known]
     tickets = [
         s.tickets[i]._replace(
             owner=place.get(s.tickets[i].owner, s.tickets[i].owner),
@@ -588,20 +607,18 @@ def _renamed(s: State, order: tuple[int, ...]) -> State:
         for i in kept
     ]
     # A ticket that has lost its name has a number only for those who may still use it.
-    used = {p.ticket for p in s.processes if p.at in JOINS or p.at == UNLINK_TICKET}
+    used = {p.ticket for p in s.processes} | {p.other for p in s.processes}
     tickets = [
-        t if t.named or i in used else t._replace(number=0)
+        t if _is_there(t) or i in used else t._replace(number=0)
         for i, t in zip(kept, tickets, strict=True)
     ]
-    mentioned = {t.number for t in tickets} | {p.number for p in s.processes} | {0}
-    numbers, now, before = {}, 0, 0
-    empty = not any(t.named for t in tickets)  # so that whoever comes begins with 1
-    joining = [p.number for p in s.processes if p.at in JOINS or empty]
-    for number in sorted(mentioned):
-        # In a gap, only those can make tickets who have a number below it in mind, one each.
-        now += min(number - before, 1 + sum(low <= before for low in joining))
-        numbers[number] = now
-        before = number
+    mentioned = (
+        {t.number for t in tickets}
+        | {p.number for p in s.processes}
+        | {p.asked for p in s.processes}
+        | {0}
+    )
+    numbers = {number: now for now, number in enumerate(sorted(mentioned))}
     ranked = sorted(range(len(kept)), key=lambda i: (tickets[i], i))
     index = {kept[i]: new for new, i in enumerate(ranked)}
     index[NONE] = NONE
@@ -613,6 +630,7 @@ def _renamed(s: State, order: tuple[int, ...]) -> State:
             p._replace(
                 ticket=index[p.ticket],
                 other=index[p.other],
+                asked=numbers[p.asked],
                 number=numbers[p.number],
                 earlier=frozenset(place[i] for i in earlier) if earlier else earlier,
             )

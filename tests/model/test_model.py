@@ -32,6 +32,8 @@ KEPT_REFRESHED = Config(keeps=True)
 IN_PLACE = Config(whole=False, in_place=True)
 MARKLESS = replace(IN_PLACE, marks=False, judges_unreadable=True)
 BARE = Config(gives_up_descriptor=True, robs_living=True)
+LOST = Config(loses_descriptor=True, refreshes=False)
+COPIED = Config(keeps=True, copied=True, refreshes=False, tears=False)
 ALL_FORMS = Config(keeps=True, in_place=True)
 
 
@@ -71,6 +73,10 @@ SEARCHES: dict[str, tuple[Config, int]] = {
     "in place, robbing": (robbing(IN_PLACE), 38_642),
     "in place, without marks": (MARKLESS, 14_252),
     "without descriptor, robbing": (BARE, 714),
+    "descriptor lost": (LOST, 474),
+    "descriptor lost, in place": (replace(LOST, whole=False, in_place=True), 9_691),
+    "descriptor lost, robbing": (robbing(LOST), 999),
+    "copied": (COPIED, 2_253),
     "all forms, robbing": (robbing(replace(ALL_FORMS, refreshes=False)), 59_280),
     "foreigner, kept": (replace(KEPT, foreigner=True), 54_833),
     "foreigner, in place": (replace(IN_PLACE, foreigner=True, refreshes=False), 20_826),
@@ -146,7 +152,7 @@ def test_every_guarantee_holds_in_larger_searches(config: Config, states: int) -
     ids=["whole", "kept", "in place", "without marks", "without descriptor"],
 )
 def test_the_lock_can_always_be_won_without_anybody_being_killed(config: Config) -> None:
-    found = explore(Protocol(config))
+    found = explore(Protocol(config), remember=True)
     stuck = without_a_way(found, somebody_holds, passable=lambda step: "is killed" not in step)
     assert not stuck, found.story(stuck[0])
 
@@ -227,6 +233,18 @@ ABLATIONS: dict[str, tuple[Config, dict[str, int]]] = {
         replace(BARE, bare_checks_token=False),
         {EXCLUSION: 20, LOSS_SHOWS: 18},
     ),
+    "the process as a second proof of death": (
+        replace(LOST, two_proofs=False),
+        {EXCLUSION: 15, NO_ROBBERY: 13},
+    ),
+    "a look at the token by a holder whose descriptor was lost": (
+        replace(robbing(LOST), bare_checks_token=False),
+        {EXCLUSION: 21, LOSS_SHOWS: 19},
+    ),
+    "the path as the proof of a link": (
+        replace(COPIED, link_proven_by_path=False),
+        {EXCLUSION: 4},
+    ),
     "a path check between two readings": (
         replace(KEPT, look_checks_path=False),
         {WHOLE_RECORDS: 12},
@@ -250,6 +268,16 @@ def test_a_guarantee_fails_without(config: Config, prop: str, steps: int) -> Non
     found = explore(Protocol(replace(config, watched=frozenset({prop}))))
     assert found.violation == prop
     assert len(found.trace()) <= steps, found.story()
+
+
+def test_a_lock_stays_held_by_who_let_go_of_it_without_a_second_look_at_the_path() -> None:
+    # Nobody needs to be killed for that.
+    config = replace(COPIED, release_looks_again=False, crashes=False)
+    found = explore(Protocol(config))
+    assert found.violation is None
+    wedge = find_wedge(found, config)
+    assert wedge is not None
+    assert "nothing is done" in " ".join(step.label for step in found.trace(wedge))
 
 
 WEDGES: dict[str, tuple[Config, int]] = {
@@ -432,12 +460,13 @@ def test_ways_are_found_forwards_and_backwards() -> None:
     model = Counter(3)
     assert can_reach(model, (0, 0), lambda state: state == (3, 3))
     assert not can_reach(model, (2, 2), lambda state: state == (1, 1))
-    found = explore(model)
-    assert without_a_way(found, lambda state: state == (0, 3)) == [
-        state for state in found.parents if state[0] > 0
-    ]
-    assert without_a_way(found, lambda state: state == (1, 1), passable=lambda _: False) == [
-        state for state in found.parents if state != (1, 1)
-    ]
+    for remember in (False, True):
+        found = explore(model, remember=remember)
+        assert without_a_way(found, lambda state: state == (0, 3)) == [
+            state for state in found.parents if state[0] > 0
+        ]
+        assert without_a_way(
+            found, lambda state: state == (1, 1), passable=lambda _: False
+        ) == [state for state in found.parents if state != (1, 1)]
     with pytest.raises(ValueError, match="stopped early"):
         without_a_way(explore(Counter(3, forbidden=(0, 1))), lambda _: True)

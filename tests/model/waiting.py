@@ -2,7 +2,7 @@
 
 Processes take P, hold it, let it go or keep its file for the next time, and are killed; a
 foreigner does as foreigners do.  A process that finds P held waits for it as
-``csrc/posix_wait.c`` and the engine do: it watches, looks, judges and sleeps.  It never looks
+``csrc/posix/look.c`` and the engine do: it watches, looks, judges and sleeps.  It never looks
 by the clock, except after news that changed nothing that it could see.
 
 A wake is *lost* when a process sleeps, nothing under way will wake it, and P is free or its

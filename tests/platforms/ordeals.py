@@ -6,13 +6,13 @@ prints a report; what a report must say is the tests' business.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import random
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import faultlib
@@ -68,19 +68,22 @@ def storm(**changes) -> dict:
 def faults(*operations: str) -> dict:
     """Do some operations with each fault at each of their system calls."""
     shim = faultlib.build_shim(Path.cwd())
-    problems = []
-    cases = 0
-    for name in operations:
+
+    def report(name: str) -> dict:
         os.mkdir(name)
         order = json.dumps([name, os.path.abspath(name), ERRORS])
         done = subprocess.run(
             [sys.executable, TESTS / "faultops.py"], input=order,
             env=faultlib.preloaded(shim), stdout=subprocess.PIPE, check=True, text=True,
         )  # fmt: skip
-        report = json.loads(done.stdout)
-        problems += [f"{name}: {problem}" for problem in report["problems"]]
-        cases += report["cases"]
-    return {"problems": problems, "cases": cases}
+        return json.loads(done.stdout)
+
+    with ThreadPoolExecutor(2) as pool:
+        reports = dict(zip(operations, pool.map(report, operations), strict=True))
+    return {
+        "problems": [f"{name}: {one}" for name in reports for one in reports[name]["problems"]],
+        "cases": sum(one["cases"] for one in reports.values()),
+    }
 
 
 SETUP = """
@@ -99,51 +102,66 @@ def wait_in_turn():
 
 def waits() -> dict:
     """Wait for a release, a death and a removal by name, and stand in a queue."""
-    path = os.path.abspath("the.lock")
     report: dict[str, object] = {}
-    child = functools.partial(Child, SETUP.format(path=path, options=""))
+
+    def child(path: str, options: str = "") -> Child:
+        return Child(SETUP.format(path=path, options=options))
 
     def ends(name: str, what) -> None:
         """Let somebody wait until it can't but have seen the lock held, then end that."""
-        with child() as holder, child() as waiter:
+        path = os.path.abspath(f"{name}.lock")
+        with child(path) as holder, child(path) as waiter:
             holder.run("lock.acquire(); None")
             waiter.send("wait_for_it()")
             assert not waiter.answered(0.3), "it got a lock that is held"
             ended = time.monotonic()
-            what(holder)
+            what(holder, path)
             report[name] = waiter.receive() - ended
             waiter.run("lock.check(); lock.release(); None")
 
-    ends("release", lambda holder: holder.run("lock.release(); None"))
-    ends("removal by name", lambda holder: os.unlink(path))
-
-    def die(holder: Child) -> None:
+    def die(holder: Child, path: str) -> None:
         holder.process.kill()
         holder.process.wait()
 
-    ends("death", die)
+    def stand_in_order() -> None:
+        """The order among those who ask one after the other, each known to wait before the next."""
+        path = os.path.abspath("in order.lock")
+        with child(path) as holder:
+            holder.run("lock.acquire(); None")
+            waiters = []
+            for _ in range(3):
+                waiters.append(child(path, "fair=True"))
+                waiters[-1].send("wait_in_turn()")
+                assert not waiters[-1].answered(0.5), "it got a lock that is held"
+            holder.run("lock.release(); None")
+            times = [waiter.receive() for waiter in waiters]
+            report["in order"] = times == sorted(times)
+            for waiter in waiters:
+                waiter.close()
 
-    # The order among those who ask one after the other, each known to wait before the next.
-    with child() as holder:
-        holder.run("lock.acquire(); None")
-        waiters = []
-        for _ in range(3):
-            waiters.append(Child(SETUP.format(path=path, options="fair=True")))
-            waiters[-1].send("wait_in_turn()")
-            assert not waiters[-1].answered(0.5), "it got a lock that is held"
-        holder.run("lock.release(); None")
-        times = [waiter.receive() for waiter in waiters]
-        report["in order"] = times == sorted(times)
-        for waiter in waiters:
-            waiter.close()
+    def run_out_of_time() -> None:
+        path = os.path.abspath("timeout.lock")
+        with child(path) as holder:
+            holder.run("lock.acquire(); None")
+            began = time.monotonic()
+            try:
+                semlock.Lock(path).acquire(timeout=0.4)
+            except semlock.LockTimeoutError:
+                report["timeout"] = time.monotonic() - began
 
-    with child() as holder:
-        holder.run("lock.acquire(); None")
-        began = time.monotonic()
-        try:
-            semlock.Lock(path).acquire(timeout=0.4)
-        except semlock.LockTimeoutError:
-            report["timeout"] = time.monotonic() - began
+    # They mostly sleep, so all at a time.
+    with ThreadPoolExecutor() as pool:
+        done = [
+            pool.submit(
+                ends, "release", lambda holder, path: holder.run("lock.release(); None")
+            ),
+            pool.submit(ends, "removal by name", lambda holder, path: os.unlink(path)),
+            pool.submit(ends, "death", die),
+            pool.submit(stand_in_order),
+            pool.submit(run_out_of_time),
+        ]
+        for one in done:
+            one.result()
     return report
 
 

@@ -166,7 +166,14 @@ def files():
 
 # ---------------------------------------------------------------------- Ctrl-C anywhere
 
-_MODULES = ("_async.py", "_hub.py")
+_MODULES = (
+    "_async.py",
+    "_async_waiter.py",
+    "_hub.py",
+    "_line.py",
+    "_sleeping.py",
+    "_timers.py",
+)
 
 
 class Arena:

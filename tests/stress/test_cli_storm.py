@@ -128,7 +128,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no sh"
 
 
 def test_runs_and_shell_scripts_exclude_each_other(tmp_path):
-    storm(tmp_path, 3.0, random.getrandbits(32))
+    storm(tmp_path, 1.5, random.getrandbits(32))
 
 
 @pytest.mark.stress

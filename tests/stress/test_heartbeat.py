@@ -77,15 +77,19 @@ def rounds_pass(new_lock, count: int = 3) -> None:
         await_beats(pacemaker, count)
 
 
+def heartbeats():
+    return {thread for thread in threading.enumerate() if thread.name == "semlock-heartbeat"}
+
+
 def test_several_locks_are_kept_fresh_by_one_thread(new_lock):
+    before = heartbeats()  # of other filesystems and clocks
     locks = [new_lock(f"{number}.lock") for number in range(5)]
     for lock in locks:
         lock.acquire()
     idents = {ident for lock in locks for ident in await_beats(lock, 4)}
     assert len(idents) == 1
     assert threading.get_ident() not in idents
-    names = [thread.name for thread in threading.enumerate()]
-    assert names.count("semlock-heartbeat") == 1
+    assert len(heartbeats() - before) <= 1
     for lock in locks:
         lock.check()
         lock.release()
@@ -338,7 +342,7 @@ def test_a_dropped_object_is_no_trouble_to_the_heartbeat(tmp_path, new_lock, log
     rounds_pass(new_lock, 5)
     assert log.empty()
     entries = list(_heartbeat._due.values())
-    assert not [at for at, interval, dead in entries if interval == OFTEN and dead() is None]
+    assert not [at for at, interval, dead, _ in entries if interval == OFTEN and dead() is None]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -350,7 +354,7 @@ lock = Watched({path!r}, heartbeat=0.002)
 lock.acquire()
 
 def look():
-    seen = dict(due=len(_heartbeat._due), thread=_heartbeat._thread, held=lock.held)
+    seen = dict(due=len(_heartbeat._due), lanes=len(_heartbeat._lanes), held=lock.held)
     seen["threads"] = [thread.name for thread in threading.enumerate()]
     beats = len(lock.beats)
     own = Watched(f"{{lock.path}}-{{os.getpid()}}", heartbeat=0.002)
@@ -364,7 +368,7 @@ def look():
         for _ in range(30):
             seen = parent.run("support.in_a_fork(look)")
             assert seen == {
-                "due": 0, "thread": None, "held": False, "threads": ["MainThread"], "theirs": 0,
+                "due": 0, "lanes": 0, "held": False, "threads": ["MainThread"], "theirs": 0,
             }  # fmt: skip
         count = parent.run("len(lock.beats)")
         wait_until(lambda: parent.run("len(lock.beats)") > count, "the parent's goes on")

@@ -261,7 +261,7 @@ def theirs(arena, neighbour):
     neighbour.run("theirs.release()")
 
 
-ENGINE = ("_engine.py", "_many.py", "_native.py", "_waiting.py")
+ENGINE = ("_engine.py", "_many.py", "_native.py", "_steps.py", "_waiting.py")
 
 
 @steps
@@ -318,7 +318,7 @@ def test_a_try_that_loses(arena, theirs, step):
         assert not lock.held
         return False
 
-    arena.strike_everywhere(prepare, judge, at_least=100, step=step)
+    arena.strike_everywhere(prepare, judge, at_least=80, step=step)
 
 
 def test_entering_a_with_block(arena):
@@ -703,6 +703,7 @@ def wait(number, timer):
 
 
 @needs_timers
+@pytest.mark.leaves("queue")  # the child ends with the lock, and with its ticket
 def test_a_handler_that_returns_does_not_end_a_wait(tmp_path):
     path = str(tmp_path / "the.lock")
     with Child() as child:

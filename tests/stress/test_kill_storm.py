@@ -107,20 +107,20 @@ def _own_path() -> list[str]:
 
 
 def test_of_workers_that_are_killed_and_stopped_at_random_one_holds_at_most(place):
-    storm(place, seconds=2, round=0.5, locks=1, workers=8, kills=100)
+    storm(place, seconds=1, round=0.5, locks=1, workers=8, kills=50)
 
 
 def test_the_same_with_the_record_on_the_disk_before_the_lock_is_visible(tmp_path):
-    storm(str(tmp_path), seconds=1.2, round=0.6, durability="full", kills=60)
+    storm(str(tmp_path), seconds=0.8, round=0.4, durability="full", kills=40)
 
 
 @no_mark
 def test_the_same_where_the_lock_is_created_at_its_path(place):
-    storm(place, seconds=2.5, round=2.5, in_place=True, locks=40, kills_per_second=80, kills=50)
+    storm(place, seconds=1.2, round=1.2, in_place=True, locks=40, kills_per_second=80, kills=24)
 
 
 def test_workers_and_shell_scripts_exclude_each_other(tmp_path):
-    report = storm(str(tmp_path), seconds=1.5, round=1.5, shells=3, kills=60)
+    report = storm(str(tmp_path), seconds=1, round=1, shells=3, kills=40)
     assert report["shell_holds"] > 0
 
 

@@ -508,16 +508,18 @@ def test_a_holder_that_may_not_be_signalled_is_judged_all_the_same(common, take)
         judge.run("for _ in range(3): lock.acquire(); lock.check(); lock.release()")
 
 
-def test_a_dead_ones_lock_in_a_sticky_directory_is_refused_by_the_system_with_its_name(common):
+def test_a_dead_ones_lock_in_a_sticky_directory_counts_as_held_and_the_error_names_it(common):
     os.chmod(common, 0o1777)
     path = os.path.join(common, "the.lock")
     with child(path) as holder, child(path) as judge:
         judge.run(_BECOME_NOBODY)
         holder.run(WITNESSED)
         holder.kill()
-        with pytest.raises(PermissionError) as caught:
-            judge.run("lock.acquire(timeout=1)")
-        assert caught.value.filename == path
+        with pytest.raises(
+            semlock.LockTimeoutError, match="or root run: semlock clean"
+        ) as caught:
+            judge.run("lock.acquire(timeout=0.2)")
+        assert caught.value.path == path
         assert judge.run("lock.held") is False
         assert os.path.exists(path)
     assert_taken_at_once(path)
@@ -688,13 +690,13 @@ _TIME_NAMESPACE = ("unshare", "--time", "--boottime", "1000000", "--monotonic", 
 @pytest.mark.parametrize("shifted", ["holder", "judge"])
 @pytest.mark.parametrize("take", [WITNESSED, UNWITNESSED])
 def test_a_shifted_start_time_makes_nobody_dead(path, take, shifted):
-    """In a time namespace all processes seem to have begun at another time."""
+    """In a time namespace all processes seem to have begun at another time: that is undone."""
     need(*_TIME_NAMESPACE, "--kill-child")
     wrapper = (*_TIME_NAMESPACE, "--kill-child")
     wrappers = [wrapper, ()] if shifted == "holder" else [(), wrapper]
     with child(path, wrapper=wrappers[0]) as holder, child(path, wrapper=wrappers[1]) as judge:
         seen = [process.run("semlock._native.start_time(1)") for process in (holder, judge)]
-        assert seen[0] != seen[1]
+        assert abs(seen[0] - seen[1]) <= 1
         holder.run(take)
         assert judge.run("lock.status().verdict") == "alive"
         assert judge.run("lock.try_acquire()") is False
@@ -840,15 +842,9 @@ fill()
         poor.run("spend(1); lock.acquire(); lock.held")
         assert poor.run("lock.info.witness") == "left"
         assert_held(path)
-        # Letting go needs one for a moment; without it the lock stays held, and says so.
-        poor.run("fill()")
-        with pytest.raises(OSError) as caught:
-            poor.run("lock.release()")
-        assert caught.value.errno == errno.EMFILE
-        assert poor.run("lock.held") is True
-        assert_held(path)
-        poor.run("spend(1); lock.release()")
-        assert os.listdir(os.path.dirname(path)) == []
+        # Letting go needs one for a moment, and has one for that.
+        poor.run("fill(); lock.release()")
+        assert not os.path.exists(path)
 
 
 def test_idle_claims_are_given_up_before_an_acquire_fails(path, tmp_path_factory):
@@ -921,23 +917,18 @@ def test_a_lock_without_a_witness_knows_its_successor_even_with_the_same_inode(p
 OTHER_BOOT = "00000000-1111-2222-3333-444444444444"
 
 
-@pytest.mark.parametrize(
-    ("witness", "verdict"), [("kept", "dead"), ("left", "dead"), ("none", "unknown")]
-)
-def test_a_holder_from_before_the_last_restart_is_dead_if_its_filesystem_was_local(
-    path, witness, verdict
+@pytest.mark.parametrize("witness", ["kept", "left", "none"])
+def test_a_holder_of_another_boot_is_unknown_while_its_file_is_younger_than_this_boot(
+    path, witness
 ):
+    """A container may have a boot number of its own, and its process numbers mean nothing."""
     with child(path) as holder:
         holder.run(UNWITNESSED)
-        # The number is alive, and means nothing: it is another boot's.
         rewrite(path, boot=OTHER_BOOT, witness=witness)
-        assert semlock.status(path).verdict == verdict
-        if verdict == "dead":
-            assert_taken_at_once(path)
-        else:
-            assert not semlock.Lock(path).try_acquire()
-            assert semlock.clean(os.path.dirname(path)) == []
-            assert os.path.exists(path)
+        assert semlock.status(path).verdict == "unknown"
+        assert not semlock.Lock(path).try_acquire()
+        assert semlock.clean(os.path.dirname(path)) == []
+        assert os.path.exists(path)
 
 
 def test_a_kept_witness_outweighs_whatever_the_record_says(path):

@@ -21,7 +21,7 @@ pytestmark = only_cpython
 # Where a sidecar lock is won, entered in the table and let go; not the writing of JSON.
 MODULES = (
     "sidecar.py", "_sidecar_manager.py", "_sidecar_held.py", "_sidecar_lock.py",
-    "_sidecar_steps.py", "_engine.py",
+    "_steps.py", "_engine.py",
 )  # fmt: skip
 FAST = {"durability": "none", "payload": lambda: {"pid": 1}}
 

@@ -66,6 +66,8 @@ async def tasks() -> None:
     async with lock as held:
         assert_type(held, semlock.AsyncLock)
         held.check()
+    async with lock.acquire(timeout=5) as at_once:
+        assert_type(at_once, semlock.AsyncLock)
     async with await lock.acquire(timeout=5) as again:
         assert_type(again, semlock.AsyncLock)
     assert_type(lock.try_acquire(), bool)

@@ -36,6 +36,7 @@ def use() -> None:
         assert_type(handle.lock_path, str)
         assert_type(handle.lock.info, LockInfo | None)
     assert_type(sidecar.with_file_lock("x", lambda: 3, retry=retry.Every(1)), int)
+    assert_type(sidecar.with_file_lock("x", lambda: 3, retry={"retries": 3}), int)
     locks = sidecar.create_file_lock_manager("key")
     assert_type(locks.acquire("x", stale=None), sidecar.FileLockHandle)
     assert_type(locks.with_lock("x", lambda: "y"), str)

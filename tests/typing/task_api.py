@@ -56,5 +56,12 @@ def use() -> None:
     assert_type(task.denied_message("LOCK_HELD"), str)
     assert_type(task.ttl_for("local", "interactive"), float)
     assert_type(task.decode(b""), task.TaskInfo)
+    task.TaskLock("x", {"owner": "me", "metadata": {"environment": "ci"}})
+    reclaimed = task.reclaim(
+        "x", "me", timeout=None, network=True, on_lost=lost, clock=lambda: 0.0
+    )
+    assert_type(reclaimed.reclaim(timeout=5), task.TaskInfo)
+    assert_type(task.decide(info, "bob"), task.ReclaimDecision)
+    assert_type(task.is_network_path("x"), bool)
     task.TaskLock("x", "pid-1@box", environment="moon")  # type: ignore[arg-type]
     task.TaskLock("x")  # type: ignore[call-arg]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock import AsyncLock, Lock, _hub, _native
+from semlock import AsyncLock, Lock, _async_waiter, _hub, _line, _many, _native
 from support import Child, in_a_fork, take_away, trio_or_skip
 
 # There a loop can listen to nothing that tells of changes: see test_windows.py for its waits.
@@ -29,11 +29,15 @@ heard_by_a_loop = pytest.mark.skipif(
 )
 
 
+def only_rechecks(monkeypatch):
+    monkeypatch.setattr(_native.POOL, "safety", 10**12)
+
+
 @pytest.fixture(autouse=True)
 def no_safety(monkeypatch, request):
     """Nobody looks for himself, so whatever comes was told."""
     if "safety" not in request.fixturenames:
-        monkeypatch.setattr(_hub, "next_safety", lambda: _native.now_ns() + 10**12)
+        only_rechecks(monkeypatch)
 
 
 @pytest.fixture
@@ -52,7 +56,7 @@ async def whole(function):
     # In a task of its own, whatever the version, which is gone when its waits are counted.
     await asyncio.wait_for(asyncio.create_task(function()), 60)
     hub = _hub.hub_here()
-    assert (hub.waits, hub._sleepers, hub._lines) == (set(), {}, {})
+    assert (hub.waits, hub._sleepers, hub.lines) == (set(), {}, {})
 
 
 def run(function):
@@ -65,6 +69,7 @@ def files():
     for _ in range(1 if sys.implementation.name == "cpython" else 5):
         gc.collect()  # elsewhere what has a finalizer takes several turns
     _native.drain_pool()
+    _many._end_those_before()  # what a wait for many locks has put off
     if sys.platform == "win32":
         return None  # nobody says it there
     found = []
@@ -93,10 +98,20 @@ async def waits_once(path):
             await asyncio.create_task(AsyncLock(path).acquire(timeout=0.01))
 
 
+async def hear_of(hub, wait, until=None):
+    heard = hub.hear(wait, until)
+    if isinstance(heard, int):
+        return heard
+    try:
+        return await heard.parked
+    finally:
+        heard.end()
+
+
 async def heard(hub, wait, paths, until=None):
     """Hear for a wait that takes every holder for one that lives."""
-    while (outcome := await hub.hear(wait, until)) == _native.LOOK:
-        wait.judged(wait.which, _native.look(paths[wait.which]).view)
+    while (outcome := await hear_of(hub, wait, until)) == _native.LOOK:
+        wait.judged(wait.which, _native.look(paths[wait.which]))
     return outcome
 
 
@@ -186,8 +201,6 @@ def test_a_plain_with_says_what_to_do(path):
     lock = AsyncLock(path)
     with pytest.raises(TypeError, match="async with"):
         lock.__enter__()
-    with pytest.raises(TypeError):
-        AsyncLock(path, reentrant=True)
     with pytest.raises(ValueError, match="timeout"):
         lock.acquire(timeout=-1)
 
@@ -440,7 +453,7 @@ def test_one_that_ends_does_not_make_another_deaf(path):
         lock.acquire()
         mine = Lock(path)
         native = mine._native
-        one, other = (_hub.LoopWait(hub, (native,)) for _ in range(2))
+        one, other = (_async_waiter.LoopWait(hub, (native,)) for _ in range(2))
         outcomes = [
             asyncio.create_task(heard(hub, wait, [mine._encoded])) for wait in (one, other)
         ]
@@ -467,7 +480,7 @@ def test_a_wait_may_be_for_any_of_some_paths(tmp_path):
         for lock in held:
             lock.acquire()
         mine = [Lock(lock.path) for lock in held]
-        wait = _hub.LoopWait(hub, [lock._native for lock in mine])
+        wait = _async_waiter.LoopWait(hub, [lock._native for lock in mine])
         paths = [lock._encoded for lock in mine]
         outcome = asyncio.create_task(heard(hub, wait, paths))
         await settled(outcome)
@@ -625,7 +638,7 @@ def test_a_place_in_the_queue_comes_with_the_first_lost_race(path, neighbour, na
         assert not waits.done()
         neighbour.run("lock.release()")
         async with await waits:
-            assert queues() == []
+            assert len(queues()) == 1  # those who came after it wait for the end of its ticket
         assert queues() == []
 
     run(main)
@@ -767,7 +780,7 @@ def test_a_wait_is_given_up_at_every_sleep(path, nothing_left, kind, error, late
 def test_who_is_woken_and_cancelled_at_once_lets_the_next_have_it(
     path, nothing_left, monkeypatch
 ):
-    leave = _hub.Turn.leave
+    leave = _line.Line.leave
 
     async def main():
         holder = AsyncLock(path)
@@ -776,13 +789,13 @@ def test_who_is_woken_and_cancelled_at_once_lets_the_next_have_it(
         await sleeping(*tasks)
         cancelled = []
 
-        def leave_and_cancel_the_next(turn):
-            leave(turn)
+        def leave_and_cancel_the_next(line, *left):
+            leave(line, *left)
             if len(cancelled) == 1:
                 cancelled.append(tasks[1].cancel())
 
         with monkeypatch.context() as patch:
-            patch.setattr(_hub.Turn, "leave", leave_and_cancel_the_next)
+            patch.setattr(_line.Line, "leave", leave_and_cancel_the_next)
             holder.release()
             hub = _hub.hub_here()
             while not tasks[0]._fut_waiter.done():
@@ -839,7 +852,7 @@ def test_an_event_source_is_given_back_by_the_last_who_uses_it(path, nothing_lef
         for hub_first in (True, False):
             hub = _hub.Hub()
             events = hub.events
-            wait = _hub.LoopWait(hub, (lock._native,))
+            wait = _async_waiter.LoopWait(hub, (lock._native,))
             assert wait.wait(_native.now_ns()) == _native.LOOK
             assert events not in idle()
             if hub_first:
@@ -969,3 +982,46 @@ def test_trio_tasks_give_up(trio, path, names):
     trio.run(main)
     _native.drain_pool()
     assert names() == []
+
+
+@pytest.mark.parametrize("kind", ["lock", "slots", "writer", "reader", "all"])
+def test_an_acquire_is_entered_at_once_or_awaited_first(kind, path):
+    """Both, and as a task of its own."""
+
+    async def work():
+        plain = semlock.AsyncLock(path)
+        shared = semlock.AsyncSharedLock(path)
+        acquire = {
+            "lock": lambda: plain.acquire(timeout=1),
+            "slots": lambda: semlock.AsyncSlotLock(path, 2).acquire(timeout=1),
+            "writer": lambda: shared.acquire(timeout=1),
+            "reader": lambda: shared.acquire_shared(timeout=1),
+            "all": lambda: semlock.acquire_all_async([plain], timeout=1),
+        }[kind]
+        async with acquire():
+            assert os.listdir(os.path.dirname(path))
+        async with await acquire():
+            pass
+        async with await asyncio.wait_for(acquire(), 5):
+            pass
+        if kind == "lock":
+            async with await asyncio.create_task(acquire()):
+                assert plain.held
+            assert not plain.held
+
+    asyncio.run(work())
+
+
+def test_an_acquire_that_times_out_in_async_with_says_so(path):
+    async def work():
+        with semlock.Lock(path):
+            lock = semlock.AsyncLock(path)
+
+            async def other():
+                with pytest.raises(semlock.LockTimeoutError):
+                    async with lock.acquire(timeout=0.01):
+                        pass
+
+            await asyncio.get_running_loop().run_in_executor(None, lambda: asyncio.run(other()))
+
+    asyncio.run(work())

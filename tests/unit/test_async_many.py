@@ -22,8 +22,8 @@ from semlock import (
     SharedLock,
     SlotLock,
     _hub,
+    _mine,
     _native,
-    _shared,
     acquire_all_async,
     acquire_any_async,
 )
@@ -51,7 +51,7 @@ def nothing_left(tmp_path, neighbour):
     neighbour.run("semlock._native.drain_pool()")
     _native.drain_pool()
     assert os.listdir(tmp_path) == []
-    assert _shared._reading == {}
+    assert _mine._reading == {}
     # Event sources are kept for the next wait.
     assert files() <= before + len(_native.POOL.idle_events)
 
@@ -59,7 +59,7 @@ def nothing_left(tmp_path, neighbour):
 async def whole(function):
     await asyncio.wait_for(function(), 60)
     hub = _hub.hub_here()
-    assert (hub.waits, hub._sleepers, hub._lines) == (set(), {}, {})
+    assert (hub.waits, hub._sleepers, hub.lines) == (set(), {}, {})
 
 
 def run(function):
@@ -713,7 +713,10 @@ def test_cancelling_at_any_suspension_leaves_nothing(path, way):
     run(main)
 
 
-FILES = ("_async_holding.py", "_async_many.py", "_async_shared.py", "_async_slots.py")
+FILES = (
+    "_async.py", "_async_holding.py", "_async_many.py", "_async_shared.py", "_async_slots.py",
+    "_many.py", "_shared.py", "_slots.py", "_steps.py",
+)  # fmt: skip
 
 
 @pytest.mark.skipif(

@@ -136,7 +136,7 @@ def test_each_verb_in_each_state(verb, state, as_json, lock_in, capsys):
 @pytest.mark.parametrize("state", [state for state in STATES if state not in NO_LOCK])
 def test_status_begins_as_semas_does(state, lock_in, capsys):
     path = lock_in(state)
-    main(["status", path])
+    main(["status", "--porcelain", path])
     text = [line.split(": ")[0] for line in capsys.readouterr().out.splitlines()]
     main(["status", "-j", path])
     [fields] = checked_lines(capsys.readouterr().out, "free" if state == "free" else "held")

@@ -42,15 +42,19 @@ def test_what_the_command_leaves_running_holds_nothing(path, tmp_path, follow):
     try:
         assert result.returncode == 0
         assert not os.path.exists(path)
+        with semlock.Lock(path, timeout=0):
+            pass
         links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        assert not [link for link in links if str(tmp_path) in link]
+        # It inherits the descriptor of a lock that is its command's, which is of no use now.
+        known = [link for link in links if str(tmp_path) in link]
+        assert len(known) <= (follow == "child")
     finally:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_when_semlock_is_killed_the_lock_is_free_and_the_command_goes_on(path):
+def test_a_lock_that_follows_semlock_ends_with_it_and_the_command_goes_on(path):
     line = program("print('ready', flush=True); input(); print('bye')")
-    with start("run", path, "--", *line) as process:
+    with start("run", "--follow", "self", path, "--", *line) as process:
         says_ready(process)
         holder = semlock.status(path).info.pid
         assert holder == process.pid
@@ -64,9 +68,10 @@ def test_when_semlock_is_killed_the_lock_is_free_and_the_command_goes_on(path):
 
 
 @posix
-def test_a_lock_that_follows_the_child_outlives_semlock_and_ends_with_the_command(path):
+@pytest.mark.parametrize("follow", [(), ("--follow", "child")])
+def test_a_lock_outlives_semlock_and_ends_with_the_command(path, follow):
     with start(
-        "run", "--follow", "child", path, "--", "sh", "-c", "echo ready; read x; echo bye"
+        "run", *follow, path, "--", "sh", "-c", "echo ready; read x; echo bye"
     ) as process:
         says_ready(process)
         found = semlock.status(path)
@@ -205,7 +210,7 @@ entry()
 
 
 @posix
-@pytest.mark.parametrize("gone", [["_signal.sigtimedwait"], ["os.posix_spawnp"]])
+@pytest.mark.parametrize("gone", [["_signal.sigwaitinfo"]])
 def test_systems_that_lack_a_call_do_without_it(path, gone):
     def line(*rest):
         return [sys.executable, "-c", WITHOUT.format(gone=gone), "run", path, "--", *rest]
@@ -229,7 +234,7 @@ def test_a_thread_that_takes_the_news_of_the_end_does_not_keep_it_from_us():
         "from semlock._cli import child\n"
         # It has no signal blocked, so the kernel gives it what is blocked in the main thread.
         "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
-        "code = child.run(('sh', '-c', 'exit 7'), lambda: None)\n"
+        "code = child.Child(('sh', '-c', 'exit 7')).run(lambda: None)\n"
         "raise SystemExit(code)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], check=False, timeout=PATIENCE)
@@ -240,8 +245,8 @@ def test_a_thread_that_takes_the_news_of_the_end_does_not_keep_it_from_us():
 @pytest.mark.parametrize("name", ["TERM", "HUP", "INT"])
 def test_a_signal_ends_a_wait_and_leaves_nothing(path, names, name):
     with semlock.Lock(path):
-        with start("run", path, "--", "echo", "no", stderr=subprocess.PIPE) as process:
-            assert "waiting for" in process.stderr.readline()
+        with start("run", "-j", path, "--", "echo", "no", stderr=subprocess.PIPE) as process:
+            assert '"waited"' in process.stderr.readline()
             number = getattr(signal, f"SIG{name}")
             os.kill(process.pid, number)
             assert process.wait(PATIENCE) == 128 + number
@@ -319,7 +324,7 @@ def test_a_lock_that_is_lost_while_the_command_runs_is_no_success(path):
     remove = words("break", "-y", path)
     result = command("run", path, "--", *remove)
     assert result.returncode == 3
-    assert "has been removed by somebody else" in result.stderr
+    assert "does not lead to that lock any more" in result.stderr
     failing = program(
         "import subprocess, sys; subprocess.run(sys.argv[1:]); raise SystemExit(9)", *remove
     )

@@ -37,9 +37,44 @@ def test_options_may_stand_anywhere_before_the_command():
 
 
 def test_the_last_word_about_waiting_counts():
-    assert parse("run -n -w a c".split()).timeout is None
-    assert parse("run -w -n a c".split()).timeout == 0.0
+    assert parse("run -n -w forever a c".split()).timeout is None
+    assert parse("run -w 3 -n a c".split()).timeout == 0.0
     assert parse("run -n -t 3 a c".split()).timeout == 3.0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0), ("2.5", 2.5), (".5", 0.5), ("500ms", 0.5), ("30s", 30), ("1m", 60),
+        ("1.5min", 90), ("2h", 7200), ("1h30m", 5400), ("1d", 86400), ("forever", None),
+    ],
+)  # fmt: skip
+def test_a_wait_is_given_in_seconds_or_with_units(text, seconds):
+    for word in ("-w", "--wait", "-t", "--timeout"):
+        assert parse(["run", word, text, "a", "c"]).timeout == seconds
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1x", "1 m", "m", "ms", "1m-", "nan", "5,5"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(UsageError, match="is not a duration"):
+        parse(["run", "-w", text, "a", "c"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["run -n 10 a.lock -- ls", "run 10 a.lock -- ls", "try 1m", "acquire -n .5",
+     "status 10", "run -s forever x -- y"],
+)  # fmt: skip
+def test_a_value_never_becomes_a_lock_without_a_word(line):
+    with pytest.raises(UsageError, match=r"write \./"):
+        parse(line.split())
+    name = next(word for word in line.split()[1:] if word[0] in "1.f")
+    assert f"./{name}" in parse(line.replace(name, f"./{name}", 1).split()).locks
+
+
+def test_an_option_behind_the_lock_is_not_taken_for_the_command():
+    with pytest.raises(UsageError, match="options go before the lock"):
+        parse("run a -w 10 ls".split())
 
 
 def test_what_stands_behind_two_dashes_is_no_option():
@@ -114,7 +149,8 @@ def test_help_is_asked_for_in_three_ways():
 @pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not here")
 def test_man_page_and_reference_are_those_of_the_table():
     again = "make them anew with: python -m semlock._cli.manual"
-    assert (DOCS / "semlock.1").read_text(encoding="utf-8") == manual.man(), again
+    for name, text in manual.files().items():
+        assert (DOCS / name).read_text(encoding="utf-8") == text, again
     page = (DOCS / "cli.md").read_text(encoding="utf-8")
     assert page == manual.with_reference(page), again
 
@@ -128,7 +164,7 @@ def test_the_man_page_can_be_read():
         capture_output=True, text=True, check=True, env={**os.environ, "MANWIDTH": "80"},
     )  # fmt: skip
     assert result.stderr == ""
-    assert "semlock - hold lock files" in result.stdout
+    assert "semlock - hold file locks" in result.stdout
     assert "--on-conflict-exit" in result.stdout
 
 

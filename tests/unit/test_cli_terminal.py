@@ -1,96 +1,22 @@
 """The command at a terminal: a pseudo-terminal, and tmux for what a person would see."""
 
-import contextlib
 import os
-import re
-import select
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import semlock
-from clilib import PATIENCE, words
+from clilib import words
 from support import wait_until
 
 if sys.platform == "win32":
     pytest.skip("there is no pseudo-terminal here", allow_module_level=True)
 
-import fcntl
-import pty
-import struct
-import termios
-
-CLEAR = "\r\x1b[K"
-
-
-class Terminal:
-    """A program with a terminal of its own, which is a session of its own too."""
-
-    def __init__(self, *line, columns=80, term="xterm"):
-        self.seen = ""
-        self.code = None
-        self.counted = 0
-        self.pid, self._end = pty.fork()
-        if self.pid == 0:
-            os.environ["TERM"] = term
-            os.environ["PYTHONIOENCODING"] = "utf-8"
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-            os.execvp(line[0], line)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        with contextlib.suppress(ProcessLookupError):
-            if self.code is None:
-                os.kill(self.pid, signal.SIGKILL)
-                os.waitpid(self.pid, 0)
-        os.close(self._end)
-
-    def type(self, text):
-        os.write(self._end, text.encode())
-
-    def read(self, seconds):
-        """Read what comes within a time; ``False`` when nothing will come any more."""
-        if select.select([self._end], [], [], seconds)[0]:
-            try:
-                data = os.read(self._end, 65536)
-            except OSError:
-                return False
-            self.seen += data.decode("utf-8", "replace")
-            return bool(data)
-        return True
-
-    def until(self, pattern):
-        end = time.monotonic() + PATIENCE
-        while not re.search(pattern, self.seen):
-            assert time.monotonic() < end, self.seen
-            assert self.read(0.05) or re.search(pattern, self.seen), self.seen
-        return re.search(pattern, self.seen)
-
-    def count(self, word):
-        """Count a word in what was seen, and forget that."""
-        self.counted += self.seen.count(word)
-        self.seen = self.seen.rsplit(word, 1)[-1]
-
-    def ends(self):
-        """Read to the end, and give the exit code."""
-        end = time.monotonic() + PATIENCE
-        while self.read(0.05):
-            assert time.monotonic() < end, self.seen
-        _, status = os.waitpid(self.pid, 0)
-        self.code = os.waitstatus_to_exitcode(status)
-        return self.code
-
-    @property
-    def shown(self):
-        """What is left on the screen: lines that were not cleared."""
-        return [line.rsplit(CLEAR, 1)[-1] for line in self.seen.split("\n")]
+from terminal import CLEAR, Terminal
 
 
 @pytest.fixture
@@ -159,7 +85,7 @@ def test_ctrl_c_reaches_the_command_once_and_the_command_decides(path):
 
 
 @pytest.mark.skipif(
-    not hasattr(signal, "sigtimedwait"), reason="nobody tells whether the terminal sent it"
+    not hasattr(signal, "sigwaitinfo"), reason="nobody tells whether the terminal sent it"
 )
 def test_an_interrupt_from_a_process_reaches_the_command_at_a_terminal_too(path):
     script = "trap 'exit 6' INT; echo ready; while :; do sleep 0.01; done"
@@ -175,7 +101,7 @@ def test_quiet_shows_nothing_and_a_dumb_terminal_a_plain_line(path, holder):
     assert terminal.seen == ""
     with Terminal(*words("run", "-t", "0.3", path, "--", "true"), term="dumb") as terminal:
         assert terminal.ends() == 1
-    assert terminal.seen.startswith("semlock: waiting for ")
+    assert " ".join(terminal.seen.split()).startswith(f"semlock: {path} is held by ")
     assert "\x1b" not in terminal.seen
 
 
@@ -185,7 +111,7 @@ def test_quiet_shows_nothing_and_a_dumb_terminal_a_plain_line(path, holder):
 def test_break_asks_and_does_as_it_is_told(path, answer, code):
     Path(path).write_text("pid=1\ntimestamp=5\ntag=old\n")
     with Terminal(*words("break", path)) as terminal:
-        terminal.until(r"tag: old(.|\n)*evidence: (.|\n)*Remove it\? \[y/N\] ")
+        terminal.until(r"why: +old(.|\n)*evidence: (.|\n)*Remove it\? \[y/N\] ")
         terminal.type(answer)
         assert terminal.ends() == code
     assert os.path.exists(path) == bool(code)
@@ -255,3 +181,37 @@ def test_what_a_person_sees_in_tmux(path, tmp_path):
         subprocess.run([*tmux, "kill-server"], check=True)
         if lock.held:
             lock.release()
+
+
+def test_a_wait_that_does_not_last_is_not_reported(path):
+    """A dead holder's lock is taken over at once, and one that is released soon is had soon."""
+    program = "import semlock,os,sys; semlock.Lock(sys.argv[1]).acquire(); os._exit(0)"
+    subprocess.run([sys.executable, "-c", program, path], check=True)
+    with Terminal(*words("run", path, "--", "echo", "ran")) as terminal:
+        assert terminal.ends() == 0
+    assert terminal.seen == "ran\r\n"
+    lock = semlock.Lock(path)
+    lock.acquire()
+    with Terminal(*words("run", "-j", path, "--", "echo", "ran")) as terminal:
+        terminal.until('"waited"')  # which programs are told at once
+        lock.release()
+        assert terminal.ends() == 0
+    lock.acquire()
+    with Terminal(*words("run", path, "--", "echo", "ran")) as terminal:
+        wait_until(lambda: queue_of(path), "it stands in the queue")
+        lock.release()
+        assert terminal.ends() == 0
+    assert terminal.seen == "ran\r\n"
+
+
+def queue_of(path):
+    return list(Path(path).parent.glob(".semlock-*.queue/*"))
+
+
+def test_a_holder_that_called_the_command_is_named_above_the_line(path, holder):
+    with Terminal(*words("acquire", path), columns=200) as terminal:
+        terminal.until(rf"held by process {os.getpid()} \(.*which called this command")
+        terminal.until("⠙")
+        terminal.type("\x03")
+        assert terminal.ends() == 130
+    assert terminal.seen.count("which called this command") == 1

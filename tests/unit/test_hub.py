@@ -13,12 +13,22 @@ import sys
 
 import pytest
 
-from semlock import Lock, _hub, _native
+from semlock import Lock, _async_waiter, _hub, _native, _sleeping
 from support import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no loop hears anything there")
 
 NEVER = 10**12  # nanoseconds
+
+
+async def hear_of(hub, wait, until=None):
+    heard = hub.hear(wait, until)
+    if isinstance(heard, int):
+        return heard
+    try:
+        return await heard.parked
+    finally:
+        heard.end()
 
 
 async def heard_while_it_is_woken(path, patience):
@@ -31,12 +41,12 @@ async def heard_while_it_is_woken(path, patience):
     for lock in held:
         lock.acquire()
     mine = [Lock(lock.path) for lock in held]
-    wait = _hub.LoopWait(hub, [lock._native for lock in mine])
+    wait = _async_waiter.LoopWait(hub, [lock._native for lock in mine])
 
     async def hear():
         # It lets those be who live, like any waiter.
-        while (outcome := await hub.hear(wait, None)) == _native.LOOK:
-            wait.judged(wait.which, _native.look(mine[wait.which]._encoded).view)
+        while (outcome := await hear_of(hub, wait)) == _native.LOOK:
+            wait.judged(wait.which, _native.look(mine[wait.which]._encoded))
         return outcome
 
     woken = asyncio.create_task(hear())
@@ -62,9 +72,13 @@ async def heard_while_it_is_woken(path, patience):
     return True
 
 
+def only_rechecks(monkeypatch):
+    monkeypatch.setattr(_native.POOL, "safety", 10**12)
+
+
 @pytest.fixture(autouse=True)
 def only_news(monkeypatch):
-    monkeypatch.setattr(_hub, "next_safety", lambda: _native.now_ns() + NEVER)
+    only_rechecks(monkeypatch)
     # No file is used again: whoever takes the one lock would tell those who watch the other.
     monkeypatch.setattr(_native.POOL, "keep", 0)
 
@@ -74,11 +88,11 @@ def test_a_task_that_is_being_woken_still_hears(path):
 
 
 def test_what_is_told_meanwhile_is_lost_on_one_that_hears_no_more(path, monkeypatch):
-    wake = _hub._Sleeper._wake
+    wake = _sleeping.Sleeper._wake
 
     def wake_deaf(self, outcome):
         self.end()
         wake(self, outcome)
 
-    monkeypatch.setattr(_hub._Sleeper, "_wake", wake_deaf)
+    monkeypatch.setattr(_sleeping.Sleeper, "_wake", wake_deaf)
     assert not asyncio.run(heard_while_it_is_woken(path, 0.5))

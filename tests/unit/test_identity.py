@@ -3,24 +3,29 @@
 import os
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
 import pytest
 
-from semlock import LockInfo
+from semlock import LockInfo, _native
 from semlock._identity import judge, other_process, this_process
+from semlock._records import decode_text
 
 
-def view(*, witness=-1, local=1):
-    return types.SimpleNamespace(witness=witness, local=local)
+def view(*, witness=-1, local=1, ctime_ns=None):
+    now = time.time_ns() if ctime_ns is None else ctime_ns
+    return types.SimpleNamespace(
+        witness=witness, witnessed=witness == 1, local=bool(local), ctime_ns=now
+    )
 
 
 def me(**changes):
     process = this_process()
     fields = {
         "pid": process.pid, "timestamp": 1, "start": process.start, "boot": process.boot,
-        "pidns": process.pidns, "timens": process.timens or None, "witness": "none",
+        "pidns": process.pidns, "witness": "none",
     }  # fmt: skip
     return LockInfo(**{**fields, **changes})
 
@@ -34,14 +39,41 @@ def ended():
 
 
 def test_a_taken_witness_is_life_whatever_the_record_says():
-    for info in (None, me(pid=1, boot="other"), LockInfo(pid=1, timestamp=1)):
+    for info in (None, me(pid=1, boot="other", token="0" * 32), LockInfo(pid=1, timestamp=1)):
         assert judge(info, view(witness=1))[0] == "alive"
 
 
-def test_a_free_witness_is_death_only_if_the_record_claims_one():
-    assert judge(me(witness="kept"), view(witness=0))[0] == "dead"
+def test_a_taken_witness_says_nothing_of_a_record_that_was_written_over_its_own():
+    verdict, evidence = judge(decode_text(b"pid=1\ntimestamp=1\n"), view(witness=1))
+    assert verdict == "unknown"
+    assert "written over" in evidence
+
+
+def test_a_free_witness_beside_a_living_process_is_life_until_that_ends():
+    verdict, evidence = judge(me(witness="kept"), view(witness=0))
+    assert verdict == "alive"
+    assert "held until it ends" in evidence
     for claim in ("left", "none", None):
-        assert judge(me(witness=claim), view(witness=0))[0] == "alive"
+        assert judge(me(witness=claim), view(witness=0)) == judge(me(witness=claim), view())
+
+
+def test_where_numbers_mean_nothing_a_free_witness_is_death_if_the_record_claims_one():
+    assert judge(me(witness="kept", pidns=12345), view(witness=0))[0] == "dead"
+    for claim in ("left", "none", None):
+        assert judge(me(witness=claim, pidns=12345), view(witness=0))[0] == "unknown"
+
+
+def test_both_proofs_are_told(ended):
+    verdict, evidence = judge(me(pid=ended, witness="kept"), view(witness=0))
+    assert verdict == "dead"
+    assert "no longer exists" in evidence
+    assert "dropped" in evidence
+
+
+def test_a_copy_of_what_its_holder_has_let_go_of_is_dead():
+    for there in (view(), view(witness=0), view(local=0)):
+        assert judge(me(witness="over"), there)[0] == "dead"
+    assert judge(me(witness="over"), view(witness=1))[0] == "alive"
 
 
 def test_a_free_witness_proves_nothing_where_the_reader_is_far_away():
@@ -72,9 +104,15 @@ def test_a_process_that_is_gone_is_dead(ended):
 
 
 def test_another_start_is_another_process():
-    verdict, evidence = judge(me(start=this_process().start + 1), view())
+    verdict, evidence = judge(me(start=this_process().start + 3), view())
     assert verdict == "dead"
     assert "another process has its number" in evidence
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux counts in ticks")
+def test_a_tick_apart_is_another_process():
+    for tick in (-1, 1):
+        assert judge(me(start=this_process().start + tick), view())[0] == "dead"
 
 
 def test_a_record_without_a_start_gives_the_benefit_of_the_doubt():
@@ -82,7 +120,7 @@ def test_a_record_without_a_start_gives_the_benefit_of_the_doubt():
 
 
 def test_starts_of_another_time_namespace_are_not_compared():
-    info = me(start=this_process().start + 1, timens=12345)
+    info = me(start=this_process().start + 3, timens=12345)
     assert judge(info, view())[0] == "alive"
 
 
@@ -106,9 +144,18 @@ def test_a_zombie_is_dead():
 
 @pytest.mark.parametrize("claim", ["kept", "left"])
 def test_an_earlier_boot_is_over_if_the_filesystem_was_local_to_both(claim):
-    assert judge(me(boot="other", witness=claim), view())[0] == "dead"
-    assert judge(me(boot="other", witness=claim), view(local=0))[0] == "unknown"
-    assert judge(me(boot="other", witness="none"), view())[0] == "unknown"
+    old = _native.boot_time() - 2 * 10**9
+    assert judge(me(boot="other", witness=claim), view(ctime_ns=old))[0] == "dead"
+    assert judge(me(boot="other", witness=claim), view(local=0, ctime_ns=old))[0] == "unknown"
+    assert judge(me(boot="other", witness="none"), view(ctime_ns=old))[0] == "unknown"
+
+
+@pytest.mark.parametrize("claim", ["kept", "left"])
+def test_another_boot_is_unknown_if_the_file_was_made_since_this_one(claim):
+    new = _native.boot_time() + 10**9
+    for witness in (0, -1):
+        info = me(boot="other", witness=claim)
+        assert judge(info, view(witness=witness, ctime_ns=new))[0] == "unknown"
 
 
 def test_another_pid_namespace_is_unknown():

@@ -1,5 +1,6 @@
 """Many tries in one call."""
 
+import glob
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import semlock
 import semlock.sema
 import semlock.task
-from support import Child, Taking, take_away
+from support import PATIENCE, Child, Taking, state_of, take_away, wait_until, watched_by
 
 
 def visible(directory):
@@ -305,3 +306,32 @@ class TestAny:
             other.run(f"theirs = semlock.Lock({str(tmp_path / 'a')!r}); theirs.try_acquire()")
             with pytest.raises(semlock.LockTimeoutError):
                 semlock.acquire_any([semlock.Lock(tmp_path / "a")], timeout=0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signal stops a process there")
+def test_who_waits_for_any_of_some_in_a_queue_does_not_give_way_to_itself(tmp_path):
+    """Fair locks make way for a queue, and from some time on its own ticket is in that."""
+    first, second = (str(tmp_path / name) for name in ("first", "second"))
+    tickets = f"{tmp_path}/.semlock-*.queue/*"
+    with Child() as holder, Child() as stopped, Child() as waiter:
+        holder.run(
+            f"held = [semlock.Lock({first!r}), semlock.Lock({second!r})]\n"
+            "for lock in held: lock.acquire()"
+        )
+        # It is the first in the queue when the lock is let go, so the other one stands behind.
+        stopped.send(
+            f"lock = semlock.Lock({first!r}, fair=True); lock.acquire(); lock.release()"
+        )
+        wait_until(lambda: len(glob.glob(tickets)) == 1, "it waits")
+        stopped.stop()
+        waiter.send(
+            f"locks = [semlock.Lock(path, fair=True) for path in ({first!r}, {second!r})]\n"
+            f"won = semlock.acquire_any(locks, timeout={PATIENCE / 3})\n"
+            "won.release()\nwon.path"
+        )
+        wait_until(lambda: watched_by(waiter.outer_pid) >= 2, "it waits")
+        wait_until(lambda: state_of(waiter.outer_pid) == "S", "it sleeps")
+        holder.run("held[0].release()")
+        assert waiter.receive() == first
+        stopped.resume()
+        stopped.receive()

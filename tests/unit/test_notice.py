@@ -1,5 +1,6 @@
 """What a wait tells people."""
 
+import asyncio
 import itertools
 import logging
 import threading
@@ -100,12 +101,38 @@ def test_a_wait_is_one_line_of_the_log_however_often_it_looks(path, caplog):
     with Child("import semlock") as child:
         child.run(f"lock = semlock.Lock({path!r}, tag='their work'); lock.try_acquire()")
         with pytest.raises(semlock.LockTimeoutError):
-            semlock.Lock(path, retry=semlock.retry.Every(0.005)).acquire(timeout=0.1)
+            semlock.Lock(path, retry=semlock.retry.Every(0.005)).acquire(timeout=1.3)
     lines = [record.getMessage() for record in caplog.records if record.name == "semlock"]
     assert len(lines) == 1
     assert path in lines[0]
     assert "their work" in lines[0]
     assert "alive" in lines[0]
+
+
+def test_a_wait_that_is_short_is_not_logged(path, caplog):
+    caplog.set_level(logging.DEBUG, logger="semlock")
+    with Child("import semlock") as child:
+        child.run(f"lock = semlock.Lock({path!r}); lock.try_acquire()")
+        with pytest.raises(semlock.LockTimeoutError):
+            semlock.Lock(path).acquire(timeout=0.3)
+    assert not caplog.records
+
+
+def test_a_hundred_tasks_that_wait_for_one_lock_are_one_line_of_the_log(path, caplog):
+    caplog.set_level(logging.INFO, logger="semlock")
+
+    async def wait(lock):
+        with pytest.raises(semlock.LockTimeoutError):
+            await lock.acquire(timeout=1.3)
+
+    async def crowd():
+        lock = semlock.AsyncLock(path)
+        await asyncio.gather(*(wait(lock) for _ in range(100)))
+
+    with Child("import semlock") as child:
+        child.run(f"lock = semlock.Lock({path!r}); lock.try_acquire()")
+        asyncio.run(crowd())
+    assert len(caplog.records) == 1
 
 
 def test_threads_that_wait_each_tell_for_themselves(path):

@@ -64,7 +64,7 @@ def test_unreadable_is_not_forbidden(path, monkeypatch):
     Path(path).write_text("pid=1\ntimestamp=1\n")
     real = semlock._native.look
     monkeypatch.setattr(
-        semlock._native, "look", lambda p: semlock._native.Look(real(p).view, b"", -13)
+        semlock._native, "look", lambda p: semlock._native.Instance(real(p).view, b"", -13)
     )
     assert semlock.Lock(path, policy=Unreadable(0)).status().state == "unreadable"
 

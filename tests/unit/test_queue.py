@@ -24,7 +24,8 @@ BECOME_NOBODY = f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); os
 
 def tickets(path):
     """List the tickets of those who wait."""
-    return sorted(glob.glob(os.path.join(os.path.dirname(path), ".semlock-*.queue", "*")))
+    name = "[0-9a-f]" * 16
+    return sorted(glob.glob(os.path.join(os.path.dirname(path), ".semlock-*.queue", name)))
 
 
 def stand(path, count):
@@ -134,7 +135,7 @@ def test_one_whose_time_is_over_is_left_out(path, queue, number):
         queue.prepare(3)
         for place in range(3):
             # The others must come while it waits.
-            queue.add(", fair=True", timeout=PATIENCE / 10 if place == number else None)
+            queue.add(", fair=True", timeout=1.5 if place == number else None)
         with pytest.raises(semlock.LockTimeoutError):
             queue.members[number].receive()
         assert len(tickets(path)) == 2
@@ -177,8 +178,9 @@ def test_a_ticket_says_whose_it_is_and_since_when(path, queue):
     with semlock.Lock(path):
         member = queue.add(', tag="the one who waits"')
         (ticket,) = tickets(path)
-        wait_until(lambda: os.path.getsize(ticket), "it is written")
-        with open(ticket, encoding="ascii") as file:
+        who = f"{ticket}.who"
+        wait_until(lambda: os.path.exists(who) and os.path.getsize(who), "it is written")
+        with open(who, encoding="ascii") as file:
             lines = file.read().splitlines()
         assert f"pid={member.outer_pid}" in lines
         assert "tag=the one who waits" in lines
@@ -254,6 +256,7 @@ def test_a_lock_is_taken_from_its_holder_while_others_stand_behind_it(path, queu
     assert tickets(path) == []
 
 
+@pytest.mark.leaves("queue")
 @pytest.mark.parametrize("obstacle", ["a file", "a link", "a directory of something else"])
 def test_what_has_the_queues_name_by_chance_is_left_alone(path, queue, obstacle):
     with semlock.Lock(path):
@@ -325,31 +328,31 @@ def common():
 AS_NOBODY = f"import os, semlock\n{BECOME_NOBODY}"
 
 
+@pytest.fixture
+def open_record():
+    """A file that everybody can write to: the tests' own directories may be out of reach."""
+    directory = tempfile.mkdtemp(prefix="record-")
+    os.chmod(directory, 0o711)
+    record = os.path.join(directory, "order")
+    with open(record, "x", encoding="ascii"):
+        os.chmod(record, 0o666)
+    yield record
+    shutil.rmtree(directory)
+
+
 @pytest.mark.parametrize("kill", [False, True], ids=["all live", "one dies"])
-def test_two_users_stand_in_one_queue(common, queue, kill):
+def test_two_users_stand_in_one_queue(common, open_record, queue, kill):
     queue.path = path = os.path.join(common, "the.lock")
+    queue.record = open_record
     with semlock.Lock(path):
         for setup in (AS_NOBODY, "import os, semlock", AS_NOBODY, "import os, semlock"):
             queue.add(", fair=True", setup=setup)
-            if len(queue.members) == 1:
-                os.chmod(os.path.dirname(queue.record), 0o777)
-                with open(queue.record, "a", encoding="ascii"):
-                    pass
-                os.chmod(queue.record, 0o666)
-        for directory in (queue.record, os.path.dirname(queue.record)):
-            _open_way_to(directory)
         if kill:
             queue.pop(1).kill()
     queue.end()
     assert queue.order == [0, 2, 3] if kill else [0, 1, 2, 3]
     semlock.clean(common)
     assert os.listdir(common) == []
-
-
-def _open_way_to(directory):
-    """Let everybody reach a directory of the test's own."""
-    while (directory := os.path.dirname(directory)) != tempfile.gettempdir():
-        os.chmod(directory, os.stat(directory).st_mode | 0o711)
 
 
 def test_a_dead_users_ticket_that_may_not_be_removed_is_passed_by(common):

@@ -56,7 +56,8 @@ def test_a_lock_is_stale_after_an_hour(path, age, taken):
 
 def test_the_limit_itself_is_not_stale(path, monkeypatch):
     Path(path).write_text("pid=1\ntimestamp=1794992549\n")
-    for now, state in ((1794992549 + 3600, "held"), (1794992549 + 3600.5, "stale")):
+    for later, state in ((3600, "held"), (3600.9, "held"), (3601, "stale")):
+        now = 1794992549 + later
         monkeypatch.setattr("semlock.policy.time", lambda now=now: now)
         assert sema.status(path).state == state
 

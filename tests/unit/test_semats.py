@@ -167,7 +167,7 @@ class TestReleasing:
 class TestCleaning:
     def temporary(self, path, pid, age=10.0):
         name = f"{path}.{pid}.0123456789abcdef.tmp"
-        Path(name).write_text(f"pid={pid}\n")
+        Path(name).write_bytes(b"pid=%d\n" % pid)
         return name
 
     @pytest.fixture
@@ -207,7 +207,7 @@ class TestCleaning:
 
     def test_of_a_directory_cleans_all_of_it(self, path, gone, later, tmp_path):
         self.temporary(path, gone)
-        foreign(tmp_path / "other", gone, 4000)
+        foreign(tmp_path / "other.lock", gone, 4000)
         (tmp_path / "notes.txt").write_text("pid of my dog = 5\n")
         assert len(semats.clean_stale(tmp_path)) == 2
         assert os.listdir(tmp_path) == ["notes.txt"]

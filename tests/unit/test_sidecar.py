@@ -898,6 +898,7 @@ class TestManagers:
         with pytest.raises(TypeError, match="stale_ms"):
             sidecar.create_file_lock_manager("strict").acquire(target, stale_ms=3)
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
     def test_are_empty_in_a_forked_child(self, target, lock_file):
         locks = sidecar.create_file_lock_manager("forked")
         handle = locks.acquire(target)
@@ -985,7 +986,6 @@ class TestTheLockObject:
         with SidecarLock(target, payload=lambda: {"a": 1, "createdAt": old, "b": 2}) as lock:
             before = content_of(lock_file)
             assert lock.info.payload["createdAt"] == old
-            lock._won_at -= 100  # as if it had been won a while ago
             lock.refresh()
             after = content_of(lock_file)
             assert len(after) == len(before)
@@ -998,7 +998,6 @@ class TestTheLockObject:
         with SidecarLock(target, payload=lambda: {"a": 1}) as lock:
             before = content_of(lock_file)
             os.utime(lock_file, (1, 1))
-            lock._won_at -= 100
             lock.refresh()
             assert content_of(lock_file) == before
             assert time.time() - lock_file.stat().st_mtime < 5

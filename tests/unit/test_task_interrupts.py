@@ -48,14 +48,17 @@ def names_of(code):
 
 
 class Strike:
-    """Run something and raise ``KeyboardInterrupt`` at the n-th chance in the lock's module.
+    """Run something and raise ``KeyboardInterrupt`` at the n-th chance in the lock's modules.
 
     A chance is behind each bytecode at which interpreters run the handlers of signals.
     ``calls`` counts the calls that had been made by then.
     """
 
     CHANCES = ("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")
-    FILE = os.path.join(os.path.dirname(semlock.__file__), "_task_lock.py")
+    FILES = tuple(
+        os.path.join(os.path.dirname(semlock.__file__), name)
+        for name in ("_task_lock.py", "_task_taking.py", "_steps.py")
+    )
 
     def __init__(self, at, operation):
         self.left, self.struck, self.calls = at, False, 0
@@ -70,7 +73,7 @@ class Strike:
             sys.settrace(before)
 
     def enter(self, frame, event, argument):
-        if frame.f_code.co_filename != self.FILE:
+        if frame.f_code.co_filename not in self.FILES:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self.step
@@ -155,6 +158,32 @@ def test_an_interrupt_anywhere_on_the_way_to_the_lock_leaves_it_free(how, path):
             if not strike.struck:
                 lock.release()
                 break
+
+    in_a_thread(strike_everywhere)
+
+
+@cpython
+@pytest.mark.parametrize("how", ["acquire", "try_acquire", "reclaim"])
+def test_an_interrupt_while_ones_own_expired_lock_begins_anew_leaves_it_held_or_free(how, path):
+    now = [1761229800.0]
+    lock = TaskLock(path, "me", ttl=1, durability="none", clock=lambda: now[0])
+    take = getattr(lock, how)
+
+    def strike_everywhere():
+        for at in (NEVER, NEVER, *range(1, 1000)):
+            assert lock.held or lock.try_acquire()
+            token = lock.token
+            now[0] += 2
+            strike = Strike(at, take)
+            assert lock.held is os.path.exists(path)
+            if lock.held:
+                lock.check()
+                assert task.status(path).info == lock.info
+            if at != NEVER and not strike.struck:
+                assert lock.token != token
+                break
+        lock.release()
+        assert at > 5  # CPython 3.10 has fewer chances than later ones
 
     in_a_thread(strike_everywhere)
 

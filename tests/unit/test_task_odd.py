@@ -114,7 +114,10 @@ ROWS = {
         old(semlock={"pid": 1, "boot": 7, "start": "9" * 30, "witness": ["kept"]}), HELD,
     ),
     "a kept witness that is not there": (
-        old(semlock={"pid": os.getpid(), "witness": "kept"}), STALE,
+        old(semlock={"pid": os.getpid(), "witness": "kept"}), HELD,
+    ),
+    "a kept witness that is not there, of nobody": (
+        old(semlock={"pid": 2**31 - 1, "witness": "kept"}), STALE,
     ),
 }  # fmt: skip
 
@@ -192,7 +195,7 @@ def test_what_is_no_file_is_told_and_left_alone(path, tmp_path):
 def test_a_directory_that_does_not_exist_is_told(tmp_path):
     lock = TaskLock(tmp_path / "no" / "lock", "me")
     for call in (lock.try_acquire, lock.acquire, lock.reclaim):
-        with pytest.raises(semlock.LockPathError, match="no directory"):
+        with pytest.raises(semlock.LockPathError, match="does not exist"):
             call()
     assert lock.status().state == "free"
     assert os.listdir(tmp_path) == []

@@ -87,6 +87,7 @@ def test_a_holder_that_lives_on_is_judged_more_and_more_seldom(path, monkeypatch
     with semlock.Lock(path):
         other = semlock.Lock(path)
         native = other._native
+        native.vouched = 0  # else the core asks the witness, and leaves it at that
         for _ in range(200):
             now[0] = max(now[0] + 1, native.look_at)
             native.look_at = 0
@@ -94,7 +95,7 @@ def test_a_holder_that_lives_on_is_judged_more_and_more_seldom(path, monkeypatch
         gaps = [later - sooner for sooner, later in itertools.pairwise(looks)]
     assert gaps[0] == 10_000_000
     assert gaps == sorted(gaps)
-    assert gaps[-1] == 1_000_000_000
+    assert gaps[-1] == 200_000_000
 
 
 def test_between_two_judgements_a_failed_try_reads_nothing(path, monkeypatch):

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock import _queues, _watch, task
+from semlock import _queues, task
+from semlock._cli import columns
+from semlock._cli import rows as _rows
+from semlock._cli import watching as _watch
 from support import Child, content_of, wait_until, wine_keeps_locked_names
 
 FAST = {"durability": "none"}
@@ -21,13 +24,13 @@ FAST = {"durability": "none"}
 
 @pytest.fixture
 def directory(tmp_path):
-    return _watch.Directory(tmp_path)
+    return _rows.Directory(tmp_path)
 
 
 def table(directory):
     """Give the table by the names of the locks, each a dictionary by its columns."""
     rows = [row.cells for row in directory.rows()]
-    return {row[0]: dict(zip(_watch._HEAD, row, strict=True)) for row in rows}
+    return {row[0]: dict(zip(_rows.HEAD, row, strict=True)) for row in rows}
 
 
 # -------------------------------------------------------------------- the table
@@ -90,9 +93,10 @@ def test_a_record_with_a_time_to_live_shows_what_is_left(tmp_path, directory):
     ],
 )
 def test_ages_are_written_for_people(seconds, text):
-    assert _watch._time(seconds) == text
+    assert columns.duration(seconds) == text
 
 
+@pytest.mark.leaves("queue")
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no queues of files here")
 def test_waiters_are_counted_without_the_holder(tmp_path, directory):
     path = str(tmp_path / "a.lock")
@@ -105,11 +109,11 @@ def test_waiters_are_counted_without_the_holder(tmp_path, directory):
                 child.send(wait)
                 # A place is there a moment before it says whose it is.
                 wait_until(
-                    lambda n=count: sum(p.info is not None for p in _watch.waiters(path)) == n,
+                    lambda n=count: sum(p.info is not None for p in _rows.waiters(path)) == n,
                     "it stands in the queue",
                 )
             assert table(directory)["a.lock"]["WAITING"] == "3"
-            assert sorted(place.info.pid for place in _watch.waiters(path)) == sorted(
+            assert sorted(place.info.pid for place in _rows.waiters(path)) == sorted(
                 child.pid for child in (first, second, third)
             )
         finally:
@@ -124,17 +128,30 @@ def test_waiters_are_counted_without_the_holder(tmp_path, directory):
         assert sum(line.startswith("waiting ") for line in _watch.closely(row)) == 2
 
 
+@pytest.mark.leaves("queue")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="it makes tickets as they are on Linux"
+)
 def test_a_holder_that_keeps_its_place_is_not_counted(tmp_path):
-    """As it does when it has waited itself and others stand behind it."""
+    """As it does when it has waited itself."""
+    import fcntl
+
     path = str(tmp_path / "a.lock")
     with semlock.Lock(path) as lock, Child() as child:
         other = str(tmp_path / "b.lock")
         child.run(f"lock = semlock.Lock({other!r}); lock.acquire(); None")
         queue = Path(_queues.queue_of(path))
         queue.mkdir()
+        owned = []
         for number, record in ((3, path), (4, other), (5, path)):
-            (queue / f"{number:016x}").write_bytes(content_of(record))
-        found = [place.info.pid for place in _watch.waiters(path, lock.info)]
+            ticket = queue / f"{number:016x}"
+            os.mkfifo(ticket)
+            owned.append(os.open(ticket, os.O_RDWR | os.O_NONBLOCK))
+            (queue / f"{ticket.name}.who").write_bytes(content_of(record))
+        fcntl.flock(owned[0], fcntl.LOCK_EX)
+        found = [place.info.pid for place in _rows.waiters(path, lock.info)]
+        for fd in owned:
+            os.close(fd)
     assert found == [child.pid, os.getpid()]
 
 
@@ -153,8 +170,8 @@ def test_every_line_fits_the_terminal(tmp_path, directory, width):
         semlock.Lock(tmp_path / f"{wide}.lock", tag=wide),
     ):
         rows = directory.rows()
-        for line in _watch.lines(rows, width, 0):
-            assert _watch._wide(plain(line)) == width
+        for line in _rows.lines(rows, width, 0):
+            assert columns.wide(plain(line)) == width
         screen = _watch.Screen(directory)
         screen.look()
         for key in ("", "down", "b", "n", "i"):
@@ -162,7 +179,7 @@ def test_every_line_fits_the_terminal(tmp_path, directory, width):
                 screen.key(key)
             drawn = screen.draw(max(width, 60), 12)
             assert len(drawn) == 12
-            assert all(_watch._wide(plain(line)) <= max(width, 60) for line in drawn)
+            assert all(columns.wide(plain(line)) <= max(width, 60) for line in drawn)
 
 
 def test_the_table_looks_the_same_without_rich(tmp_path, directory, monkeypatch):
@@ -174,7 +191,7 @@ def test_the_table_looks_the_same_without_rich(tmp_path, directory, monkeypatch)
                 for name in ("rich", "rich.box", "rich.console", "rich.table", "rich.text"):
                     monkeypatch.setitem(sys.modules, name, None)
             text = "\n".join(map(plain, screen.draw(100, 10)))
-            for word in (*_watch._HEAD, "a.lock", str(os.getpid()), "why", "alive", "q quit"):
+            for word in (*_rows.HEAD, "a.lock", str(os.getpid()), "why", "alive", "q quit"):
                 assert word in text
 
 
@@ -201,6 +218,7 @@ def test_what_is_selected_is_on_the_screen_however_many_there_are(tmp_path, dire
         ("q", ["q"]),
         ("\x1b[A\x1b[Bj", ["up", "down", "j"]),
         ("\x1bOA", ["up"]),
+        ("\x1b[5~\x1b[6~\x1b[H\x1b[4~", ["pageup", "pagedown", "home", "end"]),
         ("\x1b[15~\x1b[1;5Cq", ["q"]),
         ("\x1b", ["\x1b"]),
         ("\x1b[", []),
@@ -208,6 +226,82 @@ def test_what_is_selected_is_on_the_screen_however_many_there_are(tmp_path, dire
 )
 def test_keys_are_told_from_what_a_terminal_sends(text, keys):
     assert _watch.keys_of(text) == keys
+
+
+def shown(screen, height=12):
+    return "\n".join(map(plain, screen.draw(80, height)))
+
+
+@pytest.fixture
+def thirty(tmp_path, directory):
+    """A screen with thirty locks, of which two are for the same."""
+    screen = _watch.Screen(directory, colour=False)
+    with contextlib.ExitStack() as held:
+        for number in range(30):
+            tag = "nightly" if number in (7, 21) else ""
+            held.enter_context(semlock.Lock(tmp_path / f"{number:02}.lock", tag=tag, **FAST))
+        screen.look()
+        yield screen
+
+
+def test_pages_and_both_ends_are_a_key_away_and_rows_are_counted(thirty):
+    assert "1-9 of 30" in shown(thirty, 13)
+    thirty.key("pagedown")
+    assert thirty._selected.endswith("09.lock")
+    thirty.key("end")
+    assert "22-30 of 30" in shown(thirty, 13)
+    thirty.key("pageup")
+    assert thirty._selected.endswith("20.lock")
+    thirty.key("home")
+    assert "1-9 of 30" in shown(thirty, 13)
+
+
+def test_a_filter_leaves_what_matches_and_escape_shows_all_again(thirty):
+    for key in "/nixht\x7f\x7f\x7fghtl":
+        thirty.key(key)
+    assert "1-2 of 2" in shown(thirty)
+    assert "/nightl" in shown(thirty).splitlines()[-1]
+    thirty.key("\n")
+    thirty.key("q")
+    assert thirty.over  # q is a letter only while the filter is typed
+    thirty.over = False
+    thirty.look()
+    assert "1-2 of 2" in shown(thirty)
+    thirty.key("\x1b")
+    assert "of 30" in shown(thirty)
+    assert not thirty.over
+    for key in "/zzz":
+        thirty.key(key)
+    assert "No lock matches 'zzz'" in shown(thirty)
+    thirty.key("\x1b")
+    assert "of 30" in shown(thirty)
+
+
+def test_sorting_goes_through_the_columns_and_keeps_the_selection(thirty):
+    thirty.key("end")
+    for order in ("age", "holder", "verdict", "waiting", ""):
+        thirty.key("s")
+        assert (f"by {order}" in shown(thirty)) == bool(order)
+        assert thirty._selected.endswith("29.lock")
+
+
+def test_a_key_shows_the_keys(thirty):
+    thirty.key("?")
+    assert "PageUp PageDown" in shown(thirty, 14)
+    thirty.key("x")
+    assert "of 30" in shown(thirty)
+
+
+@pytest.mark.parametrize("width", range(20, 90, 7))
+def test_columns_leave_by_importance_until_the_rest_fits(tmp_path, directory, width):
+    with semlock.Lock(tmp_path / ("x" * 30 + ".lock"), tag="t" * 30):
+        rows = directory.rows()
+    heads = [_rows.HEAD[column] for column, _ in _rows.widths(_rows.table_of(rows), width)]
+    assert heads[:2] == ["LOCK", "HOLDER"]
+    gone = [name for name in ("TTL", "WAITING", "TAG", "AGE", "VERDICT") if name not in heads]
+    assert gone == ["TTL", "WAITING", "TAG", "AGE", "VERDICT"][: len(gone)]
+    (_, line) = _rows.lines(rows, width, colour=False, full=False)
+    assert columns.wide(line) <= width
 
 
 @wine_keeps_locked_names
@@ -271,7 +365,7 @@ def test_without_a_terminal_it_is_written_once(tmp_path):
     with semlock.Lock(tmp_path / "a.lock", tag="\u2014"):
         assert _watch.watch(tmp_path, out=out) == 0
     lines = out.getvalue().splitlines()
-    assert lines[0].split() == list(_watch._HEAD)
+    assert lines[0].split() == ["LOCK", "HOLDER", "TAG", "AGE", "VERDICT"]
     assert lines[1].split()[0] == "a.lock"
     assert "\x1b" not in out.getvalue()
     with pytest.raises(FileNotFoundError):
@@ -285,7 +379,7 @@ def test_at_a_terminal_it_follows_and_leaves_the_terminal_as_it_was(tmp_path, en
     import termios
 
     code = (
-        "import sys\nfrom semlock._watch import watch\n"
+        "import sys\nfrom semlock._cli.watching import watch\n"
         "try: watch(sys.argv[1], interval=0.02)\n"
         "except KeyboardInterrupt: pass"
     )

@@ -92,7 +92,7 @@ def test_a_reader_that_shares_no_deletion_is_waited_for(dead):
     found = semlock.status(dead)
     with open(dead, "rb"):
         assert semlock.Lock(dead).try_acquire() is False
-        with pytest.raises(semlock.LockTimeoutError, match="lets nobody delete it"):
+        with pytest.raises(semlock.LockTimeoutError, match="be removed now"):
             remove_exactly(found, os.fsencode(dead), robs=False, patience=0.01)
     with semlock.Lock(dead, timeout=0):
         pass

@@ -1,0 +1,100 @@
+"""Crowds of waiters, forked by one process: stopped, killed or blocked while they wait."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import time
+
+from support import Child, wait_until
+
+# A live contender gets a free lock within 0.3 s.  A loaded machine needs longer for every
+# step of that, so a try counts that was in time, and none may be far from it.
+BOUND = 0.35
+NEVER = 3.0
+TRIES = 5
+
+FORK = """
+import os, signal, time, semlock
+from semlock import _native
+
+def crowd(count, take, before=""):
+    pids = []
+    for _ in range(count):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                exec(before)
+                take()
+            finally:
+                os._exit(0)
+        pids.append(pid)
+    return pids
+"""
+
+
+def tickets(path):
+    """List the tickets of those who wait."""
+    name = "[0-9a-f]" * 16
+    return sorted(glob.glob(os.path.join(os.path.dirname(path), ".semlock-*.queue", name)))
+
+
+def passed_by(path):
+    """List the tickets that were passed by and whose owners have not run since."""
+    return sorted(glob.glob(os.path.join(os.path.dirname(path), ".semlock-*.queue", "*.late")))
+
+
+@contextlib.contextmanager
+def crowd_that_waits(path, count, take, *, before=""):
+    """Give a process whose children wait, and stand in the queue."""
+    with Child(FORK) as parent:
+        try:
+            parent.run(f"pids = crowd({count}, lambda: {take}, {before!r})")
+            wait_until(lambda: len(tickets(path)) == count, f"{count} stand in the queue")
+            yield parent
+        finally:
+            signal_all(parent, "SIGKILL")
+
+
+@contextlib.contextmanager
+def threads_that_wait(path, count):
+    """Give a process whose threads stand in the queue: all stop with it."""
+    with Child() as child:
+        child.run(
+            "import threading\n"
+            "def wait():\n"
+            f"    with semlock.Lock({path!r}, fair=True): pass\n"
+            f"threads = [threading.Thread(target=wait, daemon=True) for _ in range({count})]\n"
+            "for thread in threads: thread.start()\n"
+        )
+        wait_until(lambda: len(tickets(path)) == count, f"{count} stand in the queue")
+        yield child
+
+
+def signal_all(parent, name):
+    """Send all of a crowd a signal."""
+    parent.run(
+        f"for pid in pids: os.kill(pid, signal.{name})\n"
+        f"if {name!r} == 'SIGKILL':\n"
+        "    for pid in pids: os.waitpid(pid, 0)\n"
+        "    pids = []\n"
+    )
+
+
+def in_time(attempt):
+    """See an attempt succeed within the bound; ``attempt`` gives the seconds that it took."""
+    took = []
+    for _ in range(TRIES):
+        took.append(attempt())
+        assert took[-1] < NEVER, took
+        if took[-1] <= BOUND:
+            return
+    raise AssertionError(f"a free lock was had after {took} s")
+
+
+def timed(work):
+    """Say how many seconds something takes, which must not give ``False``."""
+    begin = time.monotonic()
+    assert work() is not False
+    return time.monotonic() - begin

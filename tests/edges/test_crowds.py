@@ -1,0 +1,320 @@
+"""What waiting costs: with few event sources or none, for long, and in crowds."""
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import semlock
+from crowd import crowd_that_waits, tickets
+from support import Child, wait_until
+
+pytestmark = [
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"), reason="event sources are limited on Linux only"
+    ),
+    # Those who are killed leave their tickets to the next one who waits, or cleans.
+    pytest.mark.leaves("queue"),
+]
+
+NOBODY = 65534
+
+# A process that waits so long for a lock that is held, and says what that cost.
+WAITS = """
+import ctypes, os, resource, time, semlock
+def cost(lock, seconds):
+    before, begin = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+    try:
+        lock.acquire(timeout=seconds)
+    except semlock.LockTimeoutError:
+        pass
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return used / (time.monotonic() - begin), after.ru_nvcsw - before.ru_nvcsw
+"""
+
+# No inotify instance is left to this user; what the process has is kept.
+USED_UP = """
+import ctypes
+libc = ctypes.CDLL(None)
+hoard = []
+while (fd := libc.inotify_init1(0o2000000)) >= 0:
+    hoard.append(fd)
+"""
+
+
+@pytest.fixture
+def without_inotify():
+    """A user who may have no more inotify instances."""
+    if os.getuid() != 0:
+        pytest.skip("it needs root")
+    with Child(WAITS) as hoarder:
+        hoarder.run(f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})")
+        hoarder.run("import resource; hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]")
+        hoarder.run("resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))")
+        hoarder.run(USED_UP)
+        yield hoarder
+
+
+@pytest.fixture
+def open_to_all(path):
+    """The directory of a lock that every user can reach and write to."""
+    directory = os.path.dirname(path)
+    os.chmod(directory, 0o777)
+    above = os.path.dirname(directory)
+    while above != "/":
+        os.chmod(above, os.stat(above).st_mode | 0o711)
+        above = os.path.dirname(above)
+    return path
+
+
+@pytest.fixture
+def bound(tmp_path):
+    """The same directory, seen through FUSE."""
+    if shutil.which("bindfs") is None or os.getuid() != 0 or not os.path.exists("/dev/fuse"):
+        pytest.skip("it needs bindfs")
+    below, above = tmp_path / "below", tmp_path / "above"
+    below.mkdir()
+    above.mkdir()
+    if subprocess.run(["bindfs", below, above], check=False, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    yield os.path.join(above, "the.lock")
+    subprocess.run(["umount", "-l", above], check=True)
+
+
+# ---------------------------------------------------------------- what one wait costs
+
+# A pause is at most 50 ms and a look takes some 30 us; the first looks come sooner.  Those
+# behind look five times a second.
+LOOKS = {0: 200, 1: 24}  # in 2.5 seconds
+
+
+@pytest.mark.parametrize("fair", [True, False])
+@pytest.mark.parametrize("place", [0, 1], ids=["first", "second"])
+def test_a_wait_without_events_looks_a_few_times_a_second_however_long_it_lasts(
+    without_inotify, open_to_all, fair, place
+):
+    path = open_to_all
+    with semlock.Lock(path), contextlib.ExitStack() as stack:
+        if place:
+            stack.enter_context(
+                crowd_that_waits(path, place, f"semlock.Lock({path!r}, fair=True).acquire()")
+            )
+        used, looks = without_inotify.run(f"cost(semlock.Lock({path!r}, fair={fair}), 2.5)")
+    assert looks < LOOKS[place]
+    assert used < 0.01
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["first", "second"])
+def test_a_wait_on_fuse_costs_little_too(bound, place):
+    with Child(WAITS) as waiter, semlock.Lock(bound), contextlib.ExitStack() as stack:
+        if place:
+            take = f"semlock.Lock({bound!r}, fair=True).acquire()"
+            stack.enter_context(crowd_that_waits(bound, place, take))
+        used, looks = waiter.run(f"cost(semlock.Lock({bound!r}), 2.5)")
+    assert looks < LOOKS[0]  # each call through FUSE counts too
+    assert used < 0.01
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["first", "second"])
+def test_a_wait_with_events_hardly_ever_looks(path, place):
+    with Child(WAITS) as waiter, semlock.Lock(path), contextlib.ExitStack() as stack:
+        if place:
+            take = f"semlock.Lock({path!r}, fair=True).acquire()"
+            stack.enter_context(crowd_that_waits(path, place, take))
+        # After the first tenths of a second there is one look each 1 to 2 seconds.
+        _, looks = waiter.run(f"cost(semlock.Lock({path!r}, fair=True), 3)")
+    assert looks <= 14
+
+
+# ---------------------------------------------------------------- without events
+
+TAKES = "lock.acquire(); at = time.monotonic(); lock.release(); at"
+
+
+def test_whoever_has_no_events_stands_in_the_queue_and_holders_make_way(
+    without_inotify, open_to_all
+):
+    path = open_to_all
+    with semlock.Lock(path):
+        without_inotify.send(f"lock = semlock.Lock({path!r}); {TAKES}")
+        wait_until(lambda: len(tickets(path)) == 1, "it waits in the queue")
+        assert semlock._native.must_make_way(semlock.Lock(path, fair=True)._native) != 0
+    without_inotify.receive()
+
+
+def test_on_fuse_the_queue_keeps_its_order(bound, tmp_path):
+    record = tmp_path / "order"
+    children = [Child(WAITS) for _ in range(4)]
+    try:
+        with semlock.Lock(bound):
+            for number, child in enumerate(children):
+                child.send(
+                    f"with semlock.Lock({bound!r}, fair=True):\n"
+                    f"    open({str(record)!r}, 'a').write('{number}')"
+                )
+                wait_until(lambda n=number: len(tickets(bound)) == n + 1, "it waits")
+        for child in children:
+            child.receive()
+    finally:
+        for child in children:
+            child.close()
+    assert record.read_text() == "0123"
+
+
+@pytest.mark.parametrize("count", [0, 1], ids=["first", "second"])
+def test_who_waited_on_fuse_keeps_no_ticket_open_after_the_release(bound, count):
+    """FUSE knows nothing of a FIFO without a name: those behind wake by its descriptor."""
+    names = "[os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd')[:-1]]"
+    with Child(WAITS) as waiter, Child(WAITS) as behind:
+        with semlock.Lock(bound):
+            for child in (waiter, behind)[: 1 + count]:
+                child.send(f"lock = semlock.Lock({bound!r}, fair=True); {TAKES}")
+                wait_until(lambda: tickets(bound) != [], "it waits")
+        let_go = waiter.receive()
+        assert not any(".queue/" in name for name in waiter.run(names))
+        if count:
+            # Woken by the end of the ticket, not by the look after 0.2 s.
+            assert behind.receive() - let_go < 0.15
+
+
+# ---------------------------------------------------------------- crowds
+
+CROWD = """
+import os, resource, time, semlock
+path, count, record = {path!r}, {count}, {record!r}
+pids = []
+for number in range(count):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with {take}:
+                fd = os.open(record, os.O_WRONLY | os.O_APPEND)
+                os.write(fd, b"%d %d\\n" % (number, time.monotonic_ns()))
+        finally:
+            os._exit(0)
+    pids.append(pid)
+    if {ordered}:
+        end = time.monotonic() + 5
+        while len(stand()) <= number and time.monotonic() < end:
+            time.sleep(0.0005)
+"""
+
+KINDS = {
+    "plain": "semlock.Lock(path, durability='none')",
+    "fair": "semlock.Lock(path, fair=True, durability='none')",
+    "slots": "semlock.SlotLock(path, 1, fair=True, durability='none')",
+    "readers": "semlock.SharedLock(path, fair=True, durability='none').shared()",
+}
+# So much of a processor is enough for one that is forked, waits, has the lock and ends.
+CPU = 0.05
+# And so many seconds, whatever else a machine has to do; each call through FUSE has to wait for
+# the server to get a processor.
+EACH, EACH_ON_FUSE = 0.05, 0.5
+
+
+@contextlib.contextmanager
+def ends_with_all_its_children(parent):
+    """Leave no crowd behind where a test fails: it would slow down all tests after it."""
+    parent.run("import os; os.setpgid(0, 0)")
+    try:
+        yield
+    except BaseException:
+        os.killpg(parent.process.pid, signal.SIGKILL)
+        raise
+
+
+def through_a_free_lock(path, record, count, kind, setup="", bound=EACH):
+    """Have a crowd wait, let it go, and give the order in which its members had the lock."""
+    record.touch()
+    record.chmod(0o666)
+    stand = (
+        "import glob, os\n"
+        "stand = lambda: glob.glob(os.path.join(os.path.dirname("
+        f"{path!r}), '.semlock-*.queue', '[0-9a-f]' * 16))\n"
+    )
+    crowd = CROWD.format(
+        path=path, count=count, ordered=kind != "plain", record=str(record), take=KINDS[kind]
+    )
+    held = semlock.Lock(f"{path}.1" if kind == "slots" else path)
+    with Child(WAITS) as parent, ends_with_all_its_children(parent):
+        with held:
+            parent.run(stand + setup)
+            parent.run(crowd, timeout=120)
+            wait_until(lambda: len(tickets(path)) == count, "all wait")
+            begin = time.monotonic_ns()
+        parent.run("for pid in pids: os.waitpid(pid, 0)", timeout=120)
+        used = parent.run("sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])")
+    lines = [line.split() for line in record.read_text().splitlines()]
+    assert len(lines) == count
+    each = (max(int(at) for _, at in lines) - begin) / 1e9 / count
+    assert each < bound
+    assert used / count < CPU
+    return [int(number) for number, _ in lines]
+
+
+def goes_through(path, directory, count, kind, setup="", bound=EACH):
+    """See a crowd go through, and in its order where the lock is fair.
+
+    One that isn't given a processor for a fifth of a second is taken for stopped and passed by,
+    so a busy machine has more than one try at the order.
+    """
+    tried = []
+    for attempt in range(3):
+        order = through_a_free_lock(path, directory / str(attempt), count, kind, setup, bound)
+        assert sorted(order) == list(range(count))
+        if kind in ("plain", "readers") or order == list(range(count)):
+            return
+        tried.append([n for n, after in itertools.pairwise(order) if n > after])
+    raise AssertionError(tried)
+
+
+FEW = 30
+MANY = pytest.param(300, marks=pytest.mark.stress)
+VERY_MANY = pytest.param(1000, marks=[pytest.mark.stress, pytest.mark.timeout(600)])
+
+
+CROWDS = [(count, kind) for count in (FEW, MANY) for kind in KINDS]
+CROWDS += [(VERY_MANY, kind) for kind in ("plain", "fair")]
+
+
+@pytest.mark.parametrize(
+    ("count", "kind"),
+    [
+        pytest.param(
+            getattr(count, "values", [count])[0], kind, marks=getattr(count, "marks", ())
+        )
+        for count, kind in CROWDS
+    ],
+)
+def test_a_crowd_is_through_a_free_lock_in_a_time_that_grows_with_its_number(
+    path, tmp_path_factory, count, kind
+):
+    goes_through(path, tmp_path_factory.mktemp("record"), count, kind)
+
+
+@pytest.mark.parametrize("kind", ["plain", "fair"])
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_so_is_one_whose_user_has_no_event_sources(
+    without_inotify, open_to_all, tmp_path_factory, count, kind
+):
+    as_nobody = f"import os; os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+    directory = tmp_path_factory.mktemp("record")
+    above = directory
+    while above != above.parent:
+        above.chmod(above.stat().st_mode | 0o711)
+        above = above.parent
+    goes_through(open_to_all, directory, count, kind, as_nobody)
+
+
+@pytest.mark.parametrize("kind", ["plain", "fair"])
+@pytest.mark.parametrize("count", [FEW, pytest.param(100, marks=pytest.mark.stress)])
+def test_so_is_one_on_fuse(bound, tmp_path_factory, count, kind):
+    record = tmp_path_factory.mktemp("record")
+    goes_through(bound, record, count, kind, bound=EACH_ON_FUSE)

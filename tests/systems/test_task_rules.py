@@ -1,0 +1,607 @@
+"""One test for each rule of the task lock's specification, section by section.
+
+The decision tree is written here a second time, from the specification's rules and not from
+semlock's code, and compared with ``decide`` on random cases.
+"""
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+import semlock
+from semlock import task
+from semlock._task_owner import refresh_interval
+from semlock.task import LockOwner, ReclaimDeniedError, TaskInfo, TaskLock, decide, decode
+from support import Child, content_of, take_away
+
+T0 = 1_761_229_800_000  # 2025-10-23T14:30:00.000Z, in milliseconds
+ISO = "2025-10-23T14:30:00.000Z"
+SETUP = "from semlock import task; from semlock.task import TaskLock"
+
+
+def record(**members):
+    return json.dumps(
+        {"owner": "them", "since": ISO, "ttl": 3600, **members}, indent=2
+    ).encode()
+
+
+def foreign(path, **members):
+    Path(path).write_bytes(record(**members))
+
+
+def at(milliseconds):
+    return lambda: milliseconds / 1000
+
+
+def lines(path):
+    text = Path(path).with_name(".lock_audit.log").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def quiet(path, owner="me", **options):
+    return TaskLock(path, owner, audit=False, **options)
+
+
+class TestTheRecord:
+    """Lock File Format"""
+
+    def test_of_the_old_form_is_read(self):
+        info = decode(record(owner="12345", since=T0))
+        assert (info.owner, info.timestamp, info.ttl, info.old) == (
+            "12345",
+            T0 / 1000,
+            3600,
+            True,
+        )
+
+    def test_of_the_enhanced_form_is_read(self):
+        metadata = {
+            "hostname": "laptop", "process_id": 12345, "user_identity": "ann", "session_id": "s",
+            "environment": "local", "purpose": "interactive",
+        }  # fmt: skip
+        info = decode(record(metadata=metadata))
+        assert (info.timestamp, info.metadata, info.old) == (T0 / 1000, metadata, False)
+
+    def test_is_written_in_the_enhanced_form(self, path):
+        with quiet(path, "pid-7@box", clock=at(T0 + 5)):
+            text = content_of(path).decode()
+            members = json.loads(text)
+            assert list(members)[:4] == ["owner", "since", "ttl", "metadata"]
+            assert members["owner"] == "pid-7@box"
+            assert members["since"] == "2025-10-23T14:30:00.005Z"
+            assert members["ttl"] == 3600
+            assert members["metadata"]["environment"] == "local"
+            assert text == json.dumps(members, indent=2)
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="files have no permission bits there")
+    def test_is_private(self, path):
+        with quiet(path):
+            assert os.stat(path).st_mode & 0o777 == 0o600
+
+    def test_that_is_text_is_refused_with_a_hint(self):
+        with pytest.raises(TypeError, match="bytes"):
+            decode(record().decode())
+
+
+class TestOwners:
+    """Process Identification Strategy; Security Controls: validateLockOwner"""
+
+    def test_of_local_processes(self):
+        owner = task.owner_for(kind="pid", environ={})
+        host = owner.metadata["hostname"]
+        assert owner.owner == f"pid-{os.getpid()}@{host}"
+        assert owner.metadata["process_id"] == os.getpid()
+        assert owner.purpose == "interactive"
+
+    def test_of_users(self):
+        owner = task.owner_for(
+            user="john.doe@company.com", session="sess_abc", environment="local"
+        )
+        assert owner.owner == "user-john.doe@company.com@session-sess_abc"
+        assert owner.metadata == {
+            "user_identity": "john.doe@company.com", "session_id": "sess_abc",
+            "environment": "local", "purpose": "interactive",
+        }  # fmt: skip
+
+    def test_of_tokens_leak_none_of_it_and_tell_two_apart(self):
+        one, two = (task.owner_for(token=f"eyJhbGciOiJIUzI1NiIs.{n}") for n in "ab")
+        assert one.owner.startswith("token-")
+        assert "eyJ" not in one.owner
+        assert one.owner != two.owner
+        assert one.environment == "cloud"
+
+    def test_of_continuous_integration(self):
+        owner = task.owner_for(environ={"CI_SYSTEM": "gh", "CI_RUN_ID": "456"})
+        assert (owner.owner, owner.environment, owner.purpose) == (
+            "ci-gh-456",
+            "ci",
+            "automated",
+        )
+
+    @pytest.mark.parametrize(
+        "owner",
+        [{"owner": "pid-7@box", "metadata": {"environment": "ci", "purpose": "automated"}},
+         {"owner": "pid-7@box", "metadata": None}, {"owner": "pid-7@box"}, "pid-7@box",
+         LockOwner.from_string("pid-7@box")],
+    )  # fmt: skip
+    def test_are_taken_as_texts_and_as_the_specifications_objects(self, owner, path):
+        with quiet(path, owner) as lock:
+            assert lock.info.owner == "pid-7@box"
+            expected = "ci" if isinstance(owner, dict) and owner.get("metadata") else "local"
+            assert lock.info.metadata["environment"] == expected
+        assert decide(decode(record()), owner, now=T0 / 1000).reason in (
+            "LOCK_HELD", "HIGHER_PRIVILEGE",
+        )  # fmt: skip
+
+    @pytest.mark.parametrize(
+        "owner",
+        [None, 5, "", {}, {"owner": ""}, {"owner": 5}, {"owner": "x" * 257},
+         {"owner": "x", "metadata": []  or [1]}, {"owner": "x", "metadata": {"color": "red"}},
+         {"owner": "x", "metadata": {"environment": "mars"}},
+         {"owner": "x", "metadata": {"process_id": "7"}}],
+    )  # fmt: skip
+    def test_that_are_invalid_are_refused(self, owner, path):
+        with pytest.raises(semlock.LockRecordError):
+            quiet(path, owner)
+
+    def test_of_256_characters_are_taken_and_longer_ones_not(self, path):
+        with quiet(path, "x" * 256):
+            pass
+        with pytest.raises(semlock.LockRecordError, match="256"):
+            quiet(path, "x" * 257)
+
+
+class TestTimesToLive:
+    """TTL Strategy"""
+
+    @pytest.mark.parametrize(
+        ("environment", "purpose", "seconds"),
+        [("local", "interactive", 3600), ("local", "automated", 1800), ("local", "emergency", 300),
+         ("ci", "automated", 86400), ("ci", "interactive", 3600), ("cloud", "interactive", 7200),
+         ("cloud", "automated", 14400), ("container", "interactive", 1800),
+         ("container", "automated", 3600)],
+    )  # fmt: skip
+    def test_are_those_of_the_table(self, environment, purpose, seconds, path):
+        assert task.ttl_for(environment, purpose) == seconds
+        assert quiet(path, environment=environment, purpose=purpose).ttl == seconds
+
+    @pytest.mark.parametrize("environment", ["ci", "cloud", "container"])
+    def test_of_emergencies_are_short_everywhere(self, environment):
+        assert task.ttl_for(environment, "emergency") == 300
+
+    @pytest.mark.parametrize(
+        ("environment", "purpose", "told"),
+        [("mars", "interactive", "environment is one of local, ci, cloud, container, not 'mars'"),
+         ("local", "typo", "purpose is one of interactive, automated, emergency, not 'typo'"),
+         (None, "interactive", "environment"), ("local", [], "purpose")],
+    )  # fmt: skip
+    def test_of_what_the_table_does_not_know_are_an_error(self, environment, purpose, told):
+        with pytest.raises(ValueError, match=told):
+            task.ttl_for(environment, purpose)
+
+
+class TestRefreshing:
+    """Auto-Refresh Mechanism"""
+
+    def test_comes_at_three_quarters_of_the_time(self):
+        assert refresh_interval(3600) == 2700
+
+    def test_writes_the_time_and_nothing_else(self, path):
+        now = [T0]
+        with quiet(path, clock=lambda: now[0] / 1000) as lock:
+            before = json.loads(content_of(path))
+            now[0] += 1234
+            lock.refresh()
+            after = json.loads(content_of(path))
+            assert after == {**before, "since": "2025-10-23T14:30:01.234Z"}
+
+    def test_is_refused_once_another_has_the_lock(self, path):
+        lock = quiet(path)
+        lock.acquire()
+        take_away(path)
+        foreign(path)
+        with pytest.raises(semlock.LockLostError):
+            lock.refresh()
+        with pytest.raises(semlock.LockLostError):
+            lock.release()
+        assert Path(path).read_bytes() == record()
+
+    def test_by_itself_keeps_a_lock_whose_time_would_be_over(self, path):
+        with quiet(path, ttl=0.2, auto_refresh=True):
+            since = {task.status(path).info.timestamp}
+            end = time.monotonic() + 30
+            while len(since) < 4 and time.monotonic() < end:
+                found = task.status(path)
+                since.add(found.info.timestamp)
+            assert len(since) == 4
+
+
+# ---------------------------------------------------------------- the decision tree
+
+
+def the_tree(lock, owner, now):
+    """The rules of "Decision Tree for Lock Reclamation", in words turned into code once more.
+
+    1. What is older than its ttl, in milliseconds and strictly, may be reclaimed: high.
+    2. So may what belongs to the same user, if both are named: medium.
+    3. So may what belongs to a lower place in the order ci, cloud, local, where both places are
+       in it: medium.
+    4. So may anything, in an emergency: high.
+    5. Nothing else may: low.
+    """
+    since = lock["since"]
+    if isinstance(since, str):
+        moment = datetime.strptime(since, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=timezone.utc)
+        since = round(moment.timestamp() * 1000)
+    theirs, ours = lock.get("metadata") or {}, owner["metadata"]
+    order = {"ci": 1, "cloud": 2, "local": 3}
+    their_place, our_place = (
+        order.get(theirs.get("environment")),
+        order.get(ours["environment"]),
+    )
+    user = ours.get("user_identity")
+    if now - int(since) > lock["ttl"] * 1000:
+        return True, "LOCK_EXPIRED", "high"
+    if user and user == theirs.get("user_identity"):
+        return True, "SAME_USER", "medium"
+    if our_place and their_place and our_place < their_place:
+        return True, "HIGHER_PRIVILEGE", "medium"
+    if ours["purpose"] == "emergency":
+        return True, "EMERGENCY_OVERRIDE", "high"
+    return False, "LOCK_HELD", "low"
+
+
+def a_case(rng):
+    """A lock, an owner and a moment, mostly near the end of the lock's time."""
+    since = T0 + rng.randrange(10**9)
+    ttl = rng.choice(
+        [1, 60, 3600, 86400, 0.5, 0.001, 0.0015, 59.9995, round(rng.random() * 9, 4)]
+    )
+
+    def pick(*values):
+        return rng.choice(values)
+
+    theirs = {
+        "environment": pick(None, "local", "ci", "cloud", "container"),
+        "user_identity": pick(None, None, "", "ann", "bob"),
+        "purpose": pick(None, "interactive", "automated", "emergency"),
+    }  # fmt: skip
+    lock = {"owner": pick("them", "pid-1@box"), "ttl": ttl}
+    if rng.random() < 0.7:
+        stamp = datetime.fromtimestamp(since // 1000, timezone.utc)
+        lock["since"] = f"{stamp:%Y-%m-%dT%H:%M:%S}.{since % 1000:03}Z"
+    else:
+        lock["since"] = since + rng.choice([0, 0, 0.25, 0.75])
+    if rng.random() < 0.9:
+        lock["metadata"] = {name: value for name, value in theirs.items() if value is not None}
+    ours = {
+        "environment": pick("local", "ci", "cloud", "container"),
+        "user_identity": pick(None, "", "ann", "bob"),
+        "purpose": pick("interactive", "automated", "emergency"),
+    }  # fmt: skip
+    owner = {
+        "owner": "me", "metadata": {k: v for k, v in ours.items() if v is not None},
+    }  # fmt: skip
+    now = (
+        since
+        + int(ttl * 1000)
+        + rng.choice([-1, 0, 0, 1, 2, -(10**6), 10**6, rng.randrange(-99, 99)])
+    )
+    return lock, owner, now
+
+
+def test_the_decision_tree_agrees_with_its_rules_on_20_000_random_cases():
+    rng = random.Random(20251023)
+    said = dict.fromkeys(
+        ["LOCK_EXPIRED", "SAME_USER", "HIGHER_PRIVILEGE", "EMERGENCY_OVERRIDE", "LOCK_HELD"], 0
+    )
+    for _ in range(20_000):
+        lock, owner, now = a_case(rng)
+        decision = decide(decode(json.dumps(lock).encode()), owner, now=now / 1000)
+        expected = the_tree(lock, owner, now)
+        assert (decision.can_reclaim, decision.reason, decision.priority) == expected, (
+            lock, owner, now,
+        )  # fmt: skip
+        said[decision.reason] += 1
+    assert min(said.values()) > 500, said
+
+
+class TestDeciding:
+    @pytest.mark.parametrize("existing", [None, {}, record(), "them"])
+    def test_needs_a_record_that_was_read(self, existing):
+        with pytest.raises(TypeError, match=r"status\(path\).info"):
+            decide(existing, "bob")
+
+    def test_takes_an_owners_text(self):
+        assert decide(decode(record()), "bob", now=T0 / 1000).reason == "LOCK_HELD"
+
+    @pytest.mark.parametrize("tenths", range(0, 1000, 37))
+    def test_is_exact_to_the_millisecond_at_the_end_of_the_time(self, tenths):
+        """Seconds as floats would call some locks expired at the last moment of their time."""
+        since = T0 + 7919 * tenths
+        info = decode(record(since=since))
+        assert not info.expired((since + 3_600_000) / 1000)
+        assert info.expired((since + 3_600_001) / 1000)
+
+
+# ---------------------------------------------------------------- taking over
+
+
+class TestReclaiming:
+    """Reclaim Process"""
+
+    def test_of_an_expired_lock_needs_no_name(self, path):
+        foreign(path)
+        lock = task.reclaim(path, "me", audit=False)
+        assert lock.info.metadata["reclaimed_from"] == "them"
+        assert lock.info.metadata["reclaimed_reason"] == "LOCK_EXPIRED"
+        lock.release()
+
+    @pytest.mark.parametrize(
+        ("reason", "theirs", "ours"),
+        [("SAME_USER", {"user_identity": "ann"}, {"user_identity": "ann"}),
+         ("HIGHER_PRIVILEGE", {"environment": "local"}, {"environment": "ci"}),
+         ("EMERGENCY_OVERRIDE", {}, {"purpose": "emergency"})],
+    )  # fmt: skip
+    def test_of_a_living_one_needs_the_reason_by_its_name(self, reason, theirs, ours, path):
+        foreign(path, metadata=theirs)
+        lock = quiet(path, {"owner": "me", "metadata": ours}, clock=at(T0 + 1))
+        with pytest.raises(ReclaimDeniedError) as caught:
+            lock.reclaim()
+        assert caught.value.decision.reason == reason
+        assert reason in str(caught.value) or reason == "LOCK_HELD"
+        info = lock.reclaim(allow=reason)
+        assert info.metadata["reclaimed_reason"] == reason
+        lock.release()
+
+    def test_without_a_reason_is_denied_whatever_is_allowed(self, path):
+        foreign(path)
+        with pytest.raises(ReclaimDeniedError, match="still active"):
+            quiet(path, clock=at(T0 + 1)).reclaim(allow=["SAME_USER", "EMERGENCY_OVERRIDE"])
+
+    def test_writes_who_it_was_taken_from_to_the_log(self, path):
+        foreign(path)
+        task.reclaim(path, "me").release()
+        line = lines(path)[0]
+        assert line["operation"] == "reclaim"
+        assert line["details"] == {
+            "existingOwner": "them", "newOwner": "me", "reason": "LOCK_EXPIRED", "priority": "high",
+        }  # fmt: skip
+
+    def test_waits_for_a_reason_if_it_is_told_to(self, path):
+        foreign(path, since=int(time.time() * 1000), ttl=0.3)
+        lock = task.reclaim(path, "me", timeout=30)
+        assert lock.info.metadata["reclaimed_reason"] == "LOCK_EXPIRED"
+        lock.release()
+
+    def test_is_denied_at_the_end_of_that_wait_once(self, path):
+        foreign(path, since=int(time.time() * 1000))
+        began = time.monotonic()
+        with pytest.raises(ReclaimDeniedError):
+            task.reclaim(path, "me", timeout=0.1)
+        assert time.monotonic() - began >= 0.1
+        assert [line["operation"] for line in lines(path)] == ["denied"]
+
+    def test_makes_a_lock_with_the_clock_the_network_and_on_lost_that_it_was_given(self, path):
+        told = threading.Event()
+        lock = task.reclaim(
+            path, "me", ttl=0.1, auto_refresh=True, network=True, clock=at(T0), audit=False,
+            on_lost=lambda *_: told.set(),
+        )  # fmt: skip
+        assert lock.info.timestamp == T0 / 1000
+        assert lock.network is True
+        take_away(path)
+        assert told.wait(30)
+        with pytest.raises(semlock.LockLostError):
+            lock.release()
+
+    def test_on_a_network_makes_ten_tries(self, path, monkeypatch):
+        slept = []
+        monkeypatch.setattr("time.sleep", slept.append)
+        foreign(path, since=int(time.time() * 1000))
+        with pytest.raises(ReclaimDeniedError):
+            task.reclaim(path, "me", timeout=None, network=True, audit=False)
+        assert slept == pytest.approx([0.1 * 2**step for step in range(9)])
+
+
+class TestAcquiring:
+    def test_takes_an_expired_lock(self, path):
+        foreign(path)
+        with quiet(path, timeout=0) as lock:
+            assert lock.info.metadata["reclaimed_from"] == "them"
+
+    def test_does_not_let_the_same_owners_text_in(self, path):
+        foreign(path, owner="me")
+        assert quiet(path, clock=at(T0 + 1)).try_acquire() is False
+
+    def test_takes_the_lock_of_a_process_that_is_dead(self, path):
+        with Child(SETUP) as child:
+            child.run(f"lock = TaskLock({path!r}, 'it', audit=False); lock.acquire(); None")
+            child.kill()
+        with quiet(path, timeout=30) as lock:
+            assert lock.info.metadata["reclaimed_reason"] == "HOLDER_DEAD"
+
+
+class TestWaitingForOnesOwn:
+    """A wait that the lock's time ends is no deadlock, whoever took it."""
+
+    def test_lock_whose_time_is_over_takes_it(self, path):
+        now = [T0]
+        mine = quiet(path, "mine", ttl=60, clock=lambda: now[0] / 1000)
+        mine.acquire()
+        now[0] += 60_001
+        with quiet(path, clock=lambda: now[0] / 1000) as lock:
+            assert lock.info.metadata["reclaimed_from"] == "mine"
+        with pytest.raises(semlock.LockLostError):
+            mine.release()
+
+    def test_lock_whose_time_ends_within_the_timeout_waits_for_it(self, path):
+        mine = quiet(path, "mine", ttl=0.2)
+        mine.acquire()
+        with quiet(path).acquire(timeout=30) as lock:
+            assert lock.info.metadata["reclaimed_reason"] == "LOCK_EXPIRED"
+        with pytest.raises(semlock.LockLostError):
+            mine.release()
+
+    def test_lock_by_the_same_object_begins_anew(self, path):
+        lock = quiet(path, ttl=0.2)
+        lock.acquire()
+        token = lock.token
+        lock.acquire(timeout=30)
+        assert lock.token != token
+        assert lock.info.metadata["reclaimed_from"] == "me"
+        assert lock.try_acquire() is False
+        lock.release()
+        with pytest.raises(semlock.NotHeldError):
+            lock.release()
+
+    @pytest.mark.parametrize("again", ["try_acquire", "reclaim"])
+    def test_lock_by_the_same_object_and_without_waiting_begins_anew(self, path, again):
+        now = [T0]
+        lock = quiet(path, ttl=60, clock=lambda: now[0] / 1000)
+        lock.acquire()
+        now[0] += 60_001
+        assert getattr(lock, again)()
+        assert lock.info.timestamp == now[0] / 1000
+        lock.release()
+
+    def test_lock_that_another_took_meanwhile_is_waited_for_like_any(self, path):
+        now = [T0]
+        lock = quiet(path, ttl=60, clock=lambda: now[0] / 1000)
+        lock.acquire()
+        now[0] += 60_001
+        take_away(path)
+        foreign(path, since=now[0])
+        assert lock.try_acquire() is False
+        assert not lock.held
+        assert decode(Path(path).read_bytes()).owner == "them"
+
+    @pytest.mark.parametrize("timeout", [None, 5, 1e9])
+    @pytest.mark.parametrize("ttl", [3600, 1e300])
+    def test_lock_that_lives_longer_or_without_an_end_of_the_wait_is_a_deadlock(
+        self, path, timeout, ttl
+    ):
+        with quiet(path, ttl=ttl) as lock:
+            for other in (lock, quiet(path)):
+                with pytest.raises(semlock.LockDeadlockError):
+                    other.acquire(timeout=timeout)
+
+    def test_lock_that_is_refreshed_is_a_deadlock(self, path):
+        began = time.monotonic()
+        with quiet(path, ttl=0.3, auto_refresh=True) as lock:
+            for other in (lock, quiet(path)):
+                with pytest.raises(semlock.LockDeadlockError):
+                    other.acquire(timeout=20)
+        assert time.monotonic() - began < 15, "it is told at once"
+
+    def test_lock_without_a_timeout_is_told_of_and_does_not_stand_for_an_hour(self, path):
+        with quiet(path, ttl=0.5), pytest.raises(semlock.LockDeadlockError):
+            quiet(path).acquire()
+
+    def test_lock_to_be_reclaimed_is_told_of_too(self, path):
+        with quiet(path), pytest.raises(semlock.LockDeadlockError):
+            quiet(path).reclaim(timeout=None)
+
+
+# ---------------------------------------------------------------- the rest
+
+
+class TestNetworks:
+    """Network Filesystem Compatibility"""
+
+    def test_are_tried_ten_times_with_doubling_pauses(self):
+        pauses = list(task.NETWORK_RETRY())
+        assert pauses == pytest.approx([0.1 * 2**step for step in range(9)])
+
+    def test_are_told_by_the_filesystem(self, path, names, monkeypatch):
+        local = task.is_network_path(path)
+        assert names() == []
+        with quiet(path):
+            assert task.is_network_path(path) is local
+            real = semlock._native.look
+
+            def remote(name):
+                seen = real(name)
+                if seen is not None:
+                    seen.view.local = not seen.view.local
+                return seen
+
+            monkeypatch.setattr(semlock._native, "look", remote)
+            assert task.is_network_path(path) is not local
+        assert task.is_network_path(path) is not local
+
+    def test_that_can_not_be_asked_are_an_error(self, tmp_path):
+        with pytest.raises(OSError, match="No such file"):
+            task.is_network_path(tmp_path / "nowhere" / "x.lock")
+
+
+class TestTheLog:
+    """Security Controls: audit logging"""
+
+    def test_has_time_operation_path_details_user_and_pid(self, path):
+        with TaskLock(path, "me"):
+            pass
+        for line, operation in zip(lines(path), ["acquire", "release"], strict=True):
+            assert set(line) == {"timestamp", "operation", "lockPath", "details", "user", "pid"}
+            assert line["operation"] == operation
+            assert (line["lockPath"], line["pid"]) == (path, os.getpid())
+
+
+class TestMessages:
+    """Clear Error Messages"""
+
+    def test_of_a_held_lock_name_owner_time_minutes_and_the_way_out(self):
+        message = task.held_message(decode(record()), "/x.lock", now=T0 / 1000 + 600)
+        for words in ("is locked by them since", "for 10 minutes", "expires in 50 minutes"):
+            assert words in message
+
+    def test_of_a_refusal_say_why(self):
+        assert "still active" in task.denied_message("LOCK_HELD")
+        assert "already own" in task.denied_message("SAME_USER")
+        assert "asked" in task.denied_message("EMERGENCY_OVERRIDE")
+        assert task.denied_message("X") == "Cannot reclaim lock: X"
+
+
+class TestMigrating:
+    """Migration Path"""
+
+    def test_puts_pid_before_the_name_of_a_process(self, path):
+        foreign(path, owner="12345", since=T0)
+        done = task.migrate(path, audit=False, clock=at(T0 + 1))
+        assert done.info.owner == "pid-12345"
+        assert json.loads(Path(path).read_bytes()) == {
+            "owner": "pid-12345", "since": ISO, "ttl": 3600,
+            "metadata": {"environment": "local", "purpose": "interactive", "migrated": True,
+                         "migrated_at": "2025-10-23T14:30:00.001Z"},
+        }  # fmt: skip
+
+    @pytest.mark.parametrize("owner", ["pid-1@box", "user-a@session-b", "token-x", "ci-gh-1"])
+    def test_leaves_an_owner_that_says_its_kind(self, path, owner):
+        """``pid-pid-1@box`` or ``pid-user-a@session-b`` would name nothing."""
+        foreign(path, owner=owner, since=T0)
+        assert task.migrate(path, audit=False).info.owner == owner
+
+    def test_leaves_what_is_no_old_record(self, path):
+        foreign(path)
+        assert not task.migrate(path, audit=False)
+        Path(path).write_text("garbage")
+        assert not task.migrate(path, audit=False)
+
+
+def test_a_record_that_drops_since_and_ttl_counts_as_held(path):
+    """What the specification's own atomic_lock_unix would write."""
+    Path(path).write_text(json.dumps({"owner": "pid-1@box", "metadata": {}}))
+    assert task.status(path).state == "unreadable"
+    assert quiet(path).try_acquire() is False
+
+
+def test_an_info_is_what_status_gives(path):
+    with quiet(path):
+        assert isinstance(task.status(path).info, TaskInfo)
