@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import semlock
 from benchmarks.measuring import FLOOR, Contender
-from semlock import _native
+from semlock._core import capi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ _PEERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "portalocker": ("portalocker", "Lock", {"fail_when_locked": True}, "AlreadyLocked"),
 }
 
-_KEEP = _native.POOL.keep
+_KEEP = capi.POOL.keep
 
 MODULES = ("filelock", "fasteners", "portalocker")
 
@@ -114,11 +114,11 @@ class Places:
 
 
 def _keep_nothing() -> None:
-    _native.POOL.keep = 0
+    capi.POOL.keep = 0
 
 
 def _keep_again() -> None:
-    _native.POOL.keep = _KEEP
+    capi.POOL.keep = _KEEP
 
 
 def pairs(floor: Floor, places: Places, durability: Any) -> list[Contender]:

@@ -1,4 +1,4 @@
-"""Describe the extension ``semlock._core`` to cffi: which sources, for which system."""
+"""Describe the extension ``semlock._core.compiled`` to cffi: which sources, for which system."""
 
 import sys
 import sysconfig
@@ -20,7 +20,7 @@ LIMITED_API = not sysconfig.get_config_var("Py_GIL_DISABLED") and (
 ffi = FFI()
 ffi.cdef((HERE / "semlock_api.h").read_text(encoding="utf-8"))
 ffi.set_source(
-    "semlock._core",
+    "semlock._core.compiled",
     '#include "semlock_api.h"',
     sources=[f"csrc/{name}" for name in sources()],
     include_dirs=["csrc"],

@@ -42,8 +42,8 @@ from __future__ import annotations
 
 from os import environ
 
-from semlock._cleaning import Removed, clean
-from semlock._errors import (
+from semlock._core.cleaning import Removed, clean
+from semlock._core.errors import (
     LockDeadlockError,
     LockHeldError,
     LockLostError,
@@ -54,21 +54,21 @@ from semlock._errors import (
     NotHeldError,
     SemlockError,
 )
-from semlock._lock import Lock
-from semlock._many import acquire_all, acquire_any, try_acquire_many
-from semlock._policy import proof_of_death
-from semlock._records import LockInfo
-from semlock._status import LockStatus, remove, status
+from semlock._core.records import LockInfo
+from semlock._core.status import LockStatus, remove, status
+from semlock._core.verdicts import proof_of_death
+from semlock._locks.lock import Lock
+from semlock._locks.many import acquire_all, acquire_any, try_acquire_many
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from semlock._async import AsyncLock
-    from semlock._async_many import acquire_all_async, acquire_any_async
-    from semlock._async_shared import AsyncSharedLock
-    from semlock._async_slots import AsyncSlotLock
-    from semlock._shared import SharedLock
-    from semlock._slots import SlotLock
-    from semlock._stats import Stats
+    from semlock._events.stats import Stats
+    from semlock._locks.async_lock import AsyncLock
+    from semlock._locks.async_many import acquire_all_async, acquire_any_async
+    from semlock._locks.async_shared import AsyncSharedLock
+    from semlock._locks.async_slots import AsyncSlotLock
+    from semlock._locks.shared import SharedLock
+    from semlock._locks.slots import SlotLock
 
 __all__ = [
     "AsyncLock",
@@ -109,7 +109,7 @@ def stats() -> Stats:
 
     Counting begins with the first call, and costs nothing before.
     """
-    from semlock._stats import current  # noqa: PLC0415 - for those who count
+    from semlock._events.stats import current  # noqa: PLC0415 - for those who count
 
     return current()
 
@@ -124,13 +124,13 @@ del _name
 if not TYPE_CHECKING:
     # Only those who use these pay for importing them, and asyncio most of all.
     _LATER = {
-        "AsyncLock": "semlock._async",
-        "AsyncSharedLock": "semlock._async_shared",
-        "AsyncSlotLock": "semlock._async_slots",
-        "SharedLock": "semlock._shared",
-        "SlotLock": "semlock._slots",
-        "acquire_all_async": "semlock._async_many",
-        "acquire_any_async": "semlock._async_many",
+        "AsyncLock": "semlock._locks.async_lock",
+        "AsyncSharedLock": "semlock._locks.async_shared",
+        "AsyncSlotLock": "semlock._locks.async_slots",
+        "SharedLock": "semlock._locks.shared",
+        "SlotLock": "semlock._locks.slots",
+        "acquire_all_async": "semlock._locks.async_many",
+        "acquire_any_async": "semlock._locks.async_many",
     }
 
     def __getattr__(name: str) -> object:

@@ -122,7 +122,7 @@ def _wrong_usage(error: UsageError) -> int:
 
 def _failed(error: Exception, options: Options | None) -> int:
     from semlock._cli.output import print_error, say, sentence  # noqa: PLC0415 - then only
-    from semlock._errors import SemlockError  # noqa: PLC0415
+    from semlock._core.errors import SemlockError  # noqa: PLC0415
 
     if not isinstance(error, (OSError, ValueError, SemlockError)):
         raise error

@@ -15,13 +15,14 @@ import stat
 import sys
 import time
 
-from semlock import _native, _process, policy
-from semlock._engine import BaseLock
-from semlock._errors import LockLostError, LockPathError, LockRecordError, NotHeldError
-from semlock._identity import this_process
-from semlock._policy import GRACE
-from semlock._records import LockInfo, text_of
-from semlock._status import absolute, remove_exactly
+from semlock import policy
+from semlock._core import capi, registry
+from semlock._core.errors import LockLostError, LockPathError, LockRecordError, NotHeldError
+from semlock._core.identity import this_process
+from semlock._core.records import LockInfo, text_of
+from semlock._core.status import absolute, remove_exactly
+from semlock._core.verdicts import GRACE
+from semlock._locks.base import BaseLock
 from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from semlock._engine import LockOptions
-    from semlock._identity import Process
-    from semlock._policy import Policy
-    from semlock._status import LockStatus, StrPath
+    from semlock._core.identity import Process
+    from semlock._core.status import LockStatus, StrPath
+    from semlock._core.verdicts import Policy
+    from semlock._locks.base import LockOptions
 
 __all__ = [
     "STALE_SECONDS",
@@ -129,24 +130,24 @@ class FeatureLock(BaseLock):
         options["policy"] = options.get("policy") or stale(stale_seconds)
         super().__init__(os.path.join(os.fspath(gsd_dir), "specs", feature, ".lock"), **options)
 
-    def _compose(self, owner: Process | None) -> _native.Record:
+    def _compose(self, owner: Process | None) -> capi.Record:
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
         process = owner or this_process()
         if process.pid > MAX_PID:
             raise LockRecordError(f"process {process.pid} has no place in a feature lock")
-        return _native.Record(
+        return capi.Record(
             _record_of(process.pid, time.time()),
             stamp_at=-1,
             token_at=-1,
             witness_at=-1,
             mode=self._mode,
-            durability=_native.DURABILITY[self._durability],
+            durability=capi.DURABILITY[self._durability],
         )
 
     def _decode(self, content: bytes) -> LockInfo:
         return decode(content)
 
-    def _text(self, record: _native.Record, stamp: int) -> bytes:  # noqa: ARG002 - in whole seconds
+    def _text(self, record: capi.Record, stamp: int) -> bytes:  # noqa: ARG002 - in whole seconds
         return record.text
 
     def _refresh(self, patience: float) -> bool:
@@ -171,7 +172,7 @@ def _record_of(pid: int, now: float) -> bytes:
 
 # The locks that the functions below hold in this process, by their paths.
 _held: dict[str, FeatureLock] = {}
-_process.on_fork(_held.clear)
+registry.on_fork(_held.clear)
 
 
 def acquire_feature_lock(feature: str, gsd_dir: StrPath = GSD_DIR) -> bool:
@@ -391,15 +392,15 @@ SYSTEM = System(
     decode=decode,
     stale=stale,
     owns_path=lambda path: _feature_of(path) is not None,
-    claims=later("semlock._forms", "feature"),
+    claims=later("semlock._core.forms", "feature"),
     restamp=_restamp,
     refresh=lambda _: REFRESH_INTERVAL,
     lock=_lock_at,
     options=("stale",),
-    async_lock=later("semlock._async_systems", "feature_at"),
+    async_lock=later("semlock._systems.async_forms", "feature_at"),
 )
 
 if TYPE_CHECKING:
-    from semlock._async_systems import AsyncFeatureLock
+    from semlock._systems.async_forms import AsyncFeatureLock
 else:
     __getattr__ = for_tasks(__name__, AsyncFeatureLock="AsyncFeatureLock")

@@ -18,15 +18,15 @@ from __future__ import annotations
 
 from time import time
 
-from semlock import _native
-from semlock._identity import DEAD, process_is_gone
-from semlock._policy import GRACE, proof_of_death
-from semlock._seconds import checked_age
+from semlock._core import capi
+from semlock._core.identity import DEAD, process_is_gone
+from semlock._core.seconds import checked_age
+from semlock._core.verdicts import GRACE, proof_of_death
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from semlock._policy import Policy as PolicyFunction
-    from semlock._status import LockStatus
+    from semlock._core.status import LockStatus
+    from semlock._core.verdicts import Policy as PolicyFunction
 
 __all__ = ["Age", "All", "Any", "Gone", "Policy", "ProofOfDeath", "Unreadable", "never"]
 
@@ -249,7 +249,7 @@ class Unreadable(Policy):
         look = status.instance
         if status.info is not None or look is None:
             return None
-        if look.kind != _native.REGULAR or look.error == _NO_PERMISSION:
+        if look.kind != capi.REGULAR or look.error == _NO_PERMISSION:
             return None
         unchanged = status.unchanged_for(time())
         if unchanged < self.grace:

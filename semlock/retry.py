@@ -6,8 +6,8 @@ they are used up, the wait is over as if its time were.
 
 from __future__ import annotations
 
-from semlock._seconds import checked_pause
-from semlock._waiting import chance as _chance
+from semlock._core.seconds import checked_pause
+from semlock._waiting.waiter import chance as _chance
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ Locks of semlock processes that are proven dead are taken over at once besides.
 from __future__ import annotations
 
 from semlock import policy, retry
-from semlock._lock import TextLock
-from semlock._records import decode_text, restamp_text
+from semlock._core.records import decode_text, restamp_text
+from semlock._locks.lock import TextLock
 from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from semlock._engine import LockOptions
-    from semlock._policy import Policy
-    from semlock._status import LockStatus, StrPath
+    from semlock._core.status import LockStatus, StrPath
+    from semlock._core.verdicts import Policy
+    from semlock._locks.base import LockOptions
 
 __all__ = ["STALE_TIMEOUT", "AsyncSemaphore", "Semaphore", "decode", "stale", "status"]
 
@@ -88,15 +88,15 @@ SYSTEM = System(
     decode=decode,
     stale=stale,
     recognises=lambda info: info.token is None,
-    claims=later("semlock._forms", "sema"),
+    claims=later("semlock._core.forms", "sema"),
     restamp=restamp_text,
     refresh=lambda _: REFRESH_INTERVAL,
     lock=_lock_at,
     options=("stale",),
-    async_lock=later("semlock._async_systems", "sema_at"),
+    async_lock=later("semlock._systems.async_forms", "sema_at"),
 )
 
 if TYPE_CHECKING:
-    from semlock._async_systems import SemaAsyncSemaphore as AsyncSemaphore
+    from semlock._systems.async_forms import SemaAsyncSemaphore as AsyncSemaphore
 else:
     __getattr__ = for_tasks(__name__, AsyncSemaphore="SemaAsyncSemaphore")

@@ -12,9 +12,10 @@ import os
 import re
 from time import time
 
-from semlock import _forms, _native, policy, retry
-from semlock._cleaning import Removed, leftovers, remove_all
-from semlock._errors import (
+from semlock import policy, retry
+from semlock._core import capi, forms
+from semlock._core.cleaning import Removed, leftovers, remove_all
+from semlock._core.errors import (
     LockHeldError,
     LockLostError,
     LockLostWarning,
@@ -22,10 +23,10 @@ from semlock._errors import (
     LockRecordError,
     NotHeldError,
 )
-from semlock._lock import TextLock
-from semlock._policy import GRACE
-from semlock._records import LockInfo, info_of, parse_integer, restamp_text, text_of
-from semlock._status import remove_exactly
+from semlock._core.records import LockInfo, info_of, parse_integer, restamp_text, text_of
+from semlock._core.status import remove_exactly
+from semlock._core.verdicts import GRACE
+from semlock._locks.lock import TextLock
 from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from semlock._engine import LockOptions
-    from semlock._policy import Policy
-    from semlock._status import LockStatus, StrPath
+    from semlock._core.status import LockStatus, StrPath
+    from semlock._core.verdicts import Policy
+    from semlock._locks.base import LockOptions
 
 __all__ = [
     "STALE_TIMEOUT",
@@ -199,7 +200,7 @@ class Semaphore(TextLock):
 
     def clean_stale(self) -> list[Removed]:
         """Remove this lock if it is stale, and orphaned temporary files of it."""
-        return remove_all(leftovers(self.path, _forms.sema, self._policy, orphan))
+        return remove_all(leftovers(self.path, forms.sema, self._policy, orphan))
 
 
 _every = retry.Every
@@ -214,7 +215,7 @@ def orphan(found: LockStatus) -> str | None:
     if found.unchanged_for(time()) < GRACE:
         return None
     pid = parse_integer(found.path.split(".")[-3], 2**31 - 1)
-    if pid is None or pid < 1 or _native.probe(pid, 0) not in (_native.GONE, _native.ZOMBIE):
+    if pid is None or pid < 1 or capi.probe(pid, 0) not in (capi.GONE, capi.ZOMBIE):
         return None
     return f"process {pid}, whose temporary file it is, does not exist here"
 
@@ -223,7 +224,7 @@ def clean_stale(
     directory: StrPath, *, stale_timeout: float | None = STALE_TIMEOUT
 ) -> list[Removed]:
     """Remove stale locks and orphaned temporary files in a directory, never a live peer's."""
-    return remove_all(leftovers(directory, _forms.sema, stale(stale_timeout), orphan))
+    return remove_all(leftovers(directory, forms.sema, stale(stale_timeout), orphan))
 
 
 def status(path: StrPath, *, stale_timeout: float | None = STALE_TIMEOUT) -> LockStatus:
@@ -247,16 +248,16 @@ SYSTEM = System(
     stale=stale,
     resolve=resolve,
     recognises=lambda _: False,  # its records are those of sema
-    claims=_forms.sema,
+    claims=forms.sema,
     restamp=restamp_text,
     orphan=orphan,
     refresh=lambda _: REFRESH_INTERVAL,
     lock=_lock_at,
     options=("stale",),
-    async_lock=later("semlock._async_systems", "semats_at"),
+    async_lock=later("semlock._systems.async_forms", "semats_at"),
 )
 
 if TYPE_CHECKING:
-    from semlock._async_systems import SematsAsyncSemaphore as AsyncSemaphore
+    from semlock._systems.async_forms import SematsAsyncSemaphore as AsyncSemaphore
 else:
     __getattr__ = for_tasks(__name__, AsyncSemaphore="SematsAsyncSemaphore")

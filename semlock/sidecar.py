@@ -19,18 +19,18 @@ from __future__ import annotations
 
 import sys
 
-from semlock._records import clean_tag
-from semlock._sidecar_held import FileLockHandle, HeldEntry, state_of
-from semlock._sidecar_lock import SidecarLock
-from semlock._sidecar_manager import (
+from semlock._core.records import clean_tag
+from semlock._systems.sidecar_held import FileLockHandle, HeldEntry, state_of
+from semlock._systems.sidecar_lock import SidecarLock
+from semlock._systems.sidecar_manager import (
     Acquisition,
     FileLockManager,
     with_async,
     with_sync,
 )
-from semlock._sidecar_record import decode, default_payload, restamp
-from semlock._sidecar_target import RECLAIM_SUFFIX, SUFFIX, normalize
-from semlock._sidecar_terms import (
+from semlock._systems.sidecar_record import decode, default_payload, restamp
+from semlock._systems.sidecar_target import RECLAIM_SUFFIX, SUFFIX, normalize
+from semlock._systems.sidecar_terms import (
     DEFAULT_RETRY,
     FAIL_CLOSED,
     STALE,
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from semlock._engine import Durability
-    from semlock._policy import Policy
-    from semlock._sidecar_held import State
-    from semlock._sidecar_lock import Payload, ShouldReclaim, ShouldRemove
-    from semlock._sidecar_manager import FileLockOptions
-    from semlock._sidecar_terms import StaleRecovery
-    from semlock._status import LockStatus, StrPath
-    from semlock._waiting import Schedule
+    from semlock._core.status import LockStatus, StrPath
+    from semlock._core.verdicts import Policy
+    from semlock._locks.base import Durability
+    from semlock._systems.sidecar_held import State
+    from semlock._systems.sidecar_lock import Payload, ShouldReclaim, ShouldRemove
+    from semlock._systems.sidecar_manager import FileLockOptions
+    from semlock._systems.sidecar_terms import StaleRecovery
+    from semlock._waiting.waiter import Schedule
 
     T = TypeVar("T")
 
@@ -247,13 +247,13 @@ SYSTEM = System(
     decode=decode,
     stale=stale,
     weak=True,  # any JSON object may be a record
-    claims=later("semlock._forms", "sidecar"),
+    claims=later("semlock._core.forms", "sidecar"),
     guard=RECLAIM_SUFFIX,
     restamp=lambda content, _, now: restamp(content, int(now)),
     refresh=lambda _: REFRESH_INTERVAL,
     lock=_lock_at,
     options=("stale",),
-    async_lock=later("semlock._async_systems", "sidecar_at"),
+    async_lock=later("semlock._systems.async_forms", "sidecar_at"),
 )
 
 
@@ -264,6 +264,6 @@ for _name in __all__:
 del _name
 
 if TYPE_CHECKING:
-    from semlock._async_systems import AsyncSidecarLock
+    from semlock._systems.async_forms import AsyncSidecarLock
 else:
     __getattr__ = for_tasks(__name__, AsyncSidecarLock="AsyncSidecarLock")

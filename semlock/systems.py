@@ -17,17 +17,17 @@ takes a system by its place: ``semlock status --dialect mypackage.locks:INI buil
 
 from __future__ import annotations
 
-from semlock._errors import LockRecordError
+from semlock._core.errors import LockRecordError
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeAlias
 
-    from semlock._engine import BaseLock
-    from semlock._policy import Policy
-    from semlock._records import LockInfo
-    from semlock._status import LockStatus, StrPath
+    from semlock._core.records import LockInfo
+    from semlock._core.status import LockStatus, StrPath
+    from semlock._core.verdicts import Policy
+    from semlock._locks.base import BaseLock
 
     Decode: TypeAlias = Callable[[bytes], LockInfo]
     Compose: TypeAlias = Callable[[LockInfo], bytes]
@@ -38,7 +38,7 @@ __all__ = ["NAMES", "System", "find", "register"]
 
 # The table: the name of each system, and the module in which it is ``SYSTEM``.
 _ROWS: dict[str, str] = {
-    "semlock": "semlock._own",
+    "semlock": "semlock._systems.own",
     "sema": "semlock.sema",
     "semats": "semlock.semats",
     "feature": "semlock.feature",
@@ -132,7 +132,7 @@ class System:
         """Make a lock of this system; the options are those of ``semlock.Lock``."""
         if self._lock is not None:
             return self._lock(path, **options)
-        from semlock._system_lock import SystemLock  # noqa: PLC0415 - for those who define one
+        from semlock._systems.system_lock import SystemLock  # noqa: PLC0415 - for those who define one
 
         return SystemLock(self, path, **options)
 
@@ -140,13 +140,13 @@ class System:
         """Make a lock of this system for tasks, which is used with ``async with``."""
         if self._async_lock is not None:
             return self._async_lock(path, **options)
-        from semlock._async_systems import AsyncSystemLock  # noqa: PLC0415 - asyncio, for tasks
+        from semlock._systems.async_forms import AsyncSystemLock  # noqa: PLC0415 - asyncio, for tasks
 
         return AsyncSystemLock(self, path, **options)
 
     def status(self, path: StrPath, policy: Policy | None = None) -> LockStatus:
         """Say who holds the lock at a path, by this system's rules."""
-        from semlock._status import status_by  # noqa: PLC0415 - the command's table reads this
+        from semlock._core.status import status_by  # noqa: PLC0415 - the command's table reads this
 
         return status_by(self.resolve(path), self.decode, policy or self.stale())
 
@@ -166,7 +166,7 @@ class System:
         """Say what a file's record says, if ``clean`` may remove it by this system's rules."""
         if self._claims is not None:
             return self._claims(path, content, named)
-        from semlock._forms import is_lock_name  # noqa: PLC0415 - for those who clean
+        from semlock._core.forms import is_lock_name  # noqa: PLC0415 - for those who clean
 
         info = self.read(content) if named or is_lock_name(path) else None
         whole = info is not None and self.compose is not None and self.compose(info) == content
@@ -208,7 +208,7 @@ def for_tasks(module: str, **names: str) -> Callable[[str], object]:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         from importlib import import_module  # noqa: PLC0415
 
-        return getattr(import_module("semlock._async_systems"), names[name])
+        return getattr(import_module("semlock._systems.async_forms"), names[name])
 
     return getter
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 
-from semlock._task_lock import TaskLock
-from semlock._task_migrate import Migration, migrate
-from semlock._task_network import NETWORK_RETRY, is_network_path
-from semlock._task_owner import LockOwner, owner_for, refresh_interval, ttl_for
-from semlock._task_reclaim import (
+from semlock._systems.task_lock import TaskLock
+from semlock._systems.task_migrate import Migration, migrate
+from semlock._systems.task_network import NETWORK_RETRY, is_network_path
+from semlock._systems.task_owner import LockOwner, owner_for, refresh_interval, ttl_for
+from semlock._systems.task_reclaim import (
     Expired,
     ReclaimDecision,
     ReclaimDeniedError,
@@ -23,7 +23,7 @@ from semlock._task_reclaim import (
     held_message,
     stale,
 )
-from semlock._task_records import TaskInfo, decode, restamp
+from semlock._systems.task_records import TaskInfo, decode, restamp
 from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from typing import Any
 
-    from semlock._errors import LockLostError
-    from semlock._status import LockStatus, StrPath
-    from semlock._task_owner import Environment, Purpose
+    from semlock._core.errors import LockLostError
+    from semlock._core.status import LockStatus, StrPath
+    from semlock._systems.task_owner import Environment, Purpose
 
 __all__ = [
     "NETWORK_RETRY",
@@ -130,7 +130,7 @@ SYSTEM = System(
     "task",
     decode=decode,
     stale=stale,
-    claims=later("semlock._forms", "task"),
+    claims=later("semlock._core.forms", "task"),
     restamp=restamp,
     refresh=lambda lock: refresh_interval(lock.ttl),
     lock=_lock_at,
@@ -144,8 +144,8 @@ SYSTEM = System(
         "purpose",
         "allow",
     ),
-    audit=later("semlock._task_audit", "note"),
-    async_lock=later("semlock._async_systems", "task_at"),
+    audit=later("semlock._systems.task_audit", "note"),
+    async_lock=later("semlock._systems.async_forms", "task_at"),
 )
 
 
@@ -163,6 +163,6 @@ for _name in (
 del _name
 
 if TYPE_CHECKING:
-    from semlock._async_systems import AsyncTaskLock
+    from semlock._systems.async_forms import AsyncTaskLock
 else:
     __getattr__ = for_tasks(__name__, AsyncTaskLock="AsyncTaskLock")

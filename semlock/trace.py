@@ -26,16 +26,16 @@ from _thread import get_native_id
 from json.encoder import encode_basestring_ascii
 from time import monotonic_ns, time_ns
 
-from semlock import _tap
-from semlock._append import open_to_append
-from semlock._identity import this_process
+from semlock._core.append import open_to_append
+from semlock._core.identity import this_process
+from semlock._events import tap
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from semlock._status import StrPath
-    from semlock._tap import Fields
+    from semlock._core.status import StrPath
+    from semlock._events.tap import Fields
 
 __all__ = ["start", "started", "stop"]
 
@@ -189,7 +189,7 @@ def start(path: StrPath | None = None) -> None:
     one they go to audit hooks and to the log only.  Called again, it changes the file.
     """
     global _started, _writer  # noqa: PLW0603 - one for each process
-    with _tap.changing:
+    with tap.changing:
         writer = None if path is None else _Writer(os.path.abspath(os.fsdecode(path)))
         _stop_writing()
         if writer is not None:
@@ -201,20 +201,20 @@ def start(path: StrPath | None = None) -> None:
                 writer.close()
                 raise
             _writer = writer
-            _tap.listen(writer)
+            tap.listen(writer)
         if not _started:
             _started = True
-            _tap.listen(_log)
-            _tap.listen(_raise_audit_event)
+            tap.listen(_log)
+            tap.listen(_raise_audit_event)
 
 
 def stop() -> None:
     """Tell no more; the locks are as fast as before."""
     global _started  # noqa: PLW0603
-    with _tap.changing:
+    with tap.changing:
         _started = False
-        _tap.unlisten(_raise_audit_event)
-        _tap.unlisten(_log)
+        tap.unlisten(_raise_audit_event)
+        tap.unlisten(_log)
         _stop_writing()
 
 
@@ -227,7 +227,7 @@ def _stop_writing() -> None:
     global _writer
     writer, _writer = _writer, None
     if writer is not None:
-        _tap.unlisten(writer)
+        tap.unlisten(writer)
         writer.end()
         writer.close()
 

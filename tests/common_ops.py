@@ -9,15 +9,15 @@ from __future__ import annotations
 import semlock
 from faultcase import BadEndingError, Case, leave_dead, must, operation
 from faultlib import Always, keep_a_claim, new_lock
-from semlock import _native
+from semlock._core import capi
 
 # ---------------------------------------------------------------- what operations are made of
 
 
 def make_pool_new() -> None:
     """Have the pool as it is in a process that has taken no lock yet."""
-    pool = _native.POOL
-    _native.drain_pool()
+    pool = capi.POOL
+    capi.drain_pool()
     for counts in (pool.seen, pool.holding):
         for place in range(len(counts)):
             counts[place] = 0
@@ -159,8 +159,8 @@ def fresh_acquire(case):
 @operation(costly=True)
 def first_acquire_of_a_process(case):
     make_pool_new()
-    semlock._identity._this_process = None
-    semlock._lock._shared.clear()  # the records that name it
+    semlock._core.identity._this_process = None
+    semlock._locks.lock._shared.clear()  # the records that name it
     acquires(case, new_lock(case.path))
 
 
@@ -322,5 +322,5 @@ def remove_a_file_that_is_no_record(case):
 def giving_up_kept_claims(case):
     keep_a_claim(case.path)
     with case.under_fault():
-        _native.drain_pool()
+        capi.drain_pool()
     semlock.clean(case.directory)

@@ -17,7 +17,7 @@ TRIES = 5
 
 FORK = """
 import os, signal, time, semlock
-from semlock import _native
+from semlock._core import capi
 
 def crowd(count, take, before=""):
     pids = []

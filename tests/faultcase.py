@@ -13,12 +13,12 @@ import time
 
 import semlock
 from faultlib import FAIL_AFTER, FAIL_BEFORE, Always, Fault, forget_bursts, set_grace
-from semlock._policy import GRACE
+from semlock._core.verdicts import GRACE
 
 # Who waits looks for himself more seldom than a wait may last here, so that none ends well
 # only because of it.
-semlock._waiting._SAFETY = 1000.0
-semlock._native.set_safety(1000)
+semlock._waiting.waiter._SAFETY = 1000.0
+semlock._core.capi.set_safety(1000)
 
 
 class BadEndingError(Exception):

@@ -216,9 +216,11 @@ def build_crippled(directory: Path) -> Path:
     import semlock
 
     shutil.copytree(HERE.parent / "csrc", directory / "csrc")
-    (directory / "semlock").mkdir()
-    for source in Path(semlock.__file__).parent.glob("*.py"):
-        shutil.copy(source, directory / "semlock")
+    shutil.copytree(
+        Path(semlock.__file__).parent,
+        directory / "semlock",
+        ignore=shutil.ignore_patterns("*.so", "__pycache__"),
+    )
     for name, (files, pattern, replacement, times) in _MECHANISMS.items():
         switched = replacement.replace("OUT", f'semlock_without("{name}")')
         total = 0
@@ -331,9 +333,9 @@ def set_patience(seconds: float) -> None:
 
 def set_safety(seconds: float) -> None:
     """Say how often a waiter looks for itself, whatever it is told."""
-    from semlock import _native
+    from semlock._core import capi
 
-    _native.set_safety(seconds)
+    capi.set_safety(seconds)
     _set_everywhere("_SAFETY", seconds)
 
 
@@ -381,9 +383,9 @@ def raise_holder(path: str, form: str = "fresh") -> int:
 
 
 def _drain() -> None:
-    from semlock import _native
+    from semlock._core import capi
 
-    _native.drain_pool()
+    capi.drain_pool()
 
 
 def end_holder(*, kill: bool = False) -> None:
@@ -410,7 +412,7 @@ def drop_witness(lock) -> None:
 
 def name_a_dead_process(lock) -> None:
     """Have a held lock's record name a process that has ended, with as many digits."""
-    from semlock import _native
+    from semlock._core import capi
 
     handle = lock._native.file.handle
     record = os.pread(handle, 4096, 0)
@@ -418,7 +420,7 @@ def name_a_dead_process(lock) -> None:
     gone = next(
         pid
         for pid in range(10**digits - 1, 10 ** (digits - 1), -1)
-        if _native.probe(pid, 0) == _native.GONE
+        if capi.probe(pid, 0) == capi.GONE
     )
     os.pwrite(handle, record.replace(b"pid=%d" % os.getpid(), b"pid=%d" % gone, 1), 0)
 
@@ -445,9 +447,9 @@ def _set_everywhere(name: str, value: float) -> None:
 def new_lock(path: str, *, in_place: bool = False, detached: bool = False, **options):
     """Make a lock, also in the forms that the public class doesn't offer."""
     import semlock
-    from semlock import _native
-    from semlock._identity import this_process
-    from semlock._records import encode_text
+    from semlock._core import capi
+    from semlock._core.identity import this_process
+    from semlock._core.records import encode_text
 
     lock = semlock.Lock(path, **options)
     if in_place or detached:
@@ -455,7 +457,7 @@ def new_lock(path: str, *, in_place: bool = False, detached: bool = False, **opt
             this_process(),
             lock.tag,
             mode=0o644,
-            durability=_native.DURABILITY["full"],
+            durability=capi.DURABILITY["full"],
             in_place=in_place,
             detached=detached,
         )
@@ -486,9 +488,9 @@ def keep_a_claim(path: str) -> None:
 
 def forget_bursts() -> None:
     """Let no lock seem to have been taken again and again, which depends on the time."""
-    from semlock import _native
+    from semlock._core import capi
 
-    bursts = _native.ffi.buffer(_native.POOL.bursts)
+    bursts = capi.ffi.buffer(capi.POOL.bursts)
     bursts[:] = bytes(len(bursts))
 
 
@@ -504,7 +506,7 @@ def let_go(lock) -> None:
 def rob(path: str, token: str) -> None:
     """Remove the lock with this token from its living holder, and no other."""
     import semlock
-    from semlock._status import remove_exactly
+    from semlock._core.status import remove_exactly
 
     found = semlock.status(path)
     if found.info is not None and found.info.token == token:
@@ -542,8 +544,8 @@ def leave_dead_lock(path: str, *, kept: bool = False) -> None:
 def act() -> None:
     """Be an actor: do what comes in, one line each, and answer."""
     import semlock
-    from semlock import _native
-    from semlock._identity import this_process
+    from semlock._core import capi
+    from semlock._core.identity import this_process
 
     path = sys.argv[1]
     shim = Shim()
@@ -565,7 +567,7 @@ def act() -> None:
         "path": path,
         "directory": os.path.dirname(path),
         "semlock": semlock,
-        "native": _native,
+        "native": capi,
         "let_go": let_go,
         "rob": rob,
         "refuse": shim.refuse,

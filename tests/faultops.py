@@ -56,9 +56,9 @@ from faultlib import (
     new_lock,
     set_grace,
 )
-from semlock import _native
-from semlock._identity import this_process
-from semlock._policy import GRACE
+from semlock._core import capi
+from semlock._core.identity import this_process
+from semlock._core.verdicts import GRACE
 
 ERRORS = {
     name: getattr(errno, name)
@@ -83,7 +83,7 @@ class LinuxCase(Case):
     def count_open(self) -> int:
         """Count the open descriptors of this process, but not what is kept for its next wait."""
         return len(os.listdir("/proc/self/fd")) - sum(
-            kept > 0 for kept in _native.POOL.idle_events
+            kept > 0 for kept in capi.POOL.idle_events
         )
 
     def bytes_at(self, path: str) -> bytes | None:
@@ -144,7 +144,7 @@ class LinuxCase(Case):
         """Do it all; no file and no descriptor is left when the kept claims are given up."""
         before = self.count_open()
         operation(self)
-        _native.drain_pool()
+        capi.drain_pool()
         if self.can_leave_a_temporary() or self.can_leave_a_queue():
             semlock.clean(self.directory)
         must(not self.names, f"left behind: {self.names}")
@@ -433,7 +433,7 @@ def wait_for_the_release_of_a_kept_claim(case):
         keep_a_claim(case.path)
         other.acquire(timeout=0)
 
-    waits(case, Other(use, other.release, _native.drain_pool))
+    waits(case, Other(use, other.release, capi.drain_pool))
 
 
 @operation(long=True)
@@ -483,7 +483,7 @@ def wait_for_a_death(case):
     lock = new_lock(case.path)
     case.waits(lock, other.die)
     other.end()
-    left = case.error and semlock._native.look(os.fsencode(case.path))
+    left = case.error and semlock._core.capi.look(os.fsencode(case.path))
     case.holds_or_nothing(lock, left=left.content if left else None)
     case.lets_go(lock)
 
@@ -637,13 +637,13 @@ def forget_what_was_before(*, keeps_events: bool) -> None:
     one: where the operation itself needs none, nobody can tell the difference.
     """
     make_pool_new()
-    pool = _native.POOL
+    pool = capi.POOL
     if not keeps_events:
         for place, kept in enumerate(pool.idle_events):
             if kept > 0:
                 os.close(kept - 1)
             pool.idle_events[place] = pool.idle_marks[place] = 0
-    _native.POOL.no_link_by_fd = 0
+    capi.POOL.no_link_by_fd = 0
     shim.refuse_nothing()
     set_grace(GRACE)
     resource.setrlimit(resource.RLIMIT_NOFILE, _LIMITS)
@@ -652,7 +652,7 @@ def forget_what_was_before(*, keeps_events: bool) -> None:
 if __name__ == "__main__":
     gc.disable()
     os.umask(0o022)
-    _native.life()  # what the first call of a program finds out, no case shall
+    capi.life()  # what the first call of a program finds out, no case shall
     for order in sys.stdin:
         ((outcome, said),) = in_a_child(
             [json.loads(order)], lambda sweep: LinuxSweep(*sweep).report(), patience=0

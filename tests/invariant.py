@@ -12,7 +12,7 @@ import os
 import re
 import sys
 
-from semlock import _native, _process
+from semlock._core import capi, registry
 
 # Names that are semlock's own: a queue, a file that is to become a lock, one that was.
 _OWN = re.compile(r"\.semlock-.*\.(queue|tmp|kept)")
@@ -63,11 +63,11 @@ def _is_of_others(name: str) -> bool:
 
 
 def _held() -> set[str]:
-    return {lock.path for lock in _process.all_locks() if lock._native.held}
+    return {lock.path for lock in registry.all_locks() if lock._native.held}
 
 
 def _waiting() -> int:
-    return sum(reference() is not None for reference in list(_process._waits.values()))
+    return sum(reference() is not None for reference in list(registry._waits.values()))
 
 
 class Before:
@@ -82,7 +82,7 @@ class Before:
     def left_over(self, directory: str) -> dict[str, object]:
         """What is left of the test, by its kind, after what may be kept was given up."""
         found: dict[str, object] = {}
-        if busy := _native.lib.semlock_busy():
+        if busy := capi.lib.semlock_busy():
             found["busy"] = f"{busy} calls under way"
         if _held() - self.held or _waiting() > self.waiting:
             gc.collect()  # what a traceback referred to
@@ -90,7 +90,7 @@ class Before:
             found["held"] = sorted(held)
         if (waits := _waiting()) > self.waiting:
             found["waits"] = waits
-        _native.drain_pool()
+        capi.drain_pool()
         for name in _own_names(directory):
             if not _is_of_others(name):
                 kind = name.rpartition(".")[2]
@@ -108,7 +108,7 @@ class Before:
         ]
         sources = _sources(after)
         # A wait for many locks may give its source back only when the next one begins.
-        idle = len(_native.POOL.idle_events) + _waiting()
+        idle = len(capi.POOL.idle_events) + _waiting()
         most = max(idle, len(_sources(self.opened)))
         if len(sources) > most:
             gc.collect()  # an event loop that was abandoned

@@ -33,9 +33,9 @@ from types import CodeType, FunctionType
 import pytest
 
 import semlock
-from semlock import _native
-from semlock._identity import this_process
-from semlock._records import encode_text
+from semlock._core import capi
+from semlock._core.identity import this_process
+from semlock._core.records import encode_text
 from wine import WINE
 
 if sys.platform == "win32":
@@ -470,7 +470,7 @@ class InPlaceLock(semlock.Lock):
             owner or this_process(),
             self.tag,
             mode=self._mode,
-            durability=_native.DURABILITY[self._durability],
+            durability=capi.DURABILITY[self._durability],
             in_place=True,
             detached=owner is not None,
         )
@@ -562,7 +562,8 @@ class Strike:
 
     def __init__(self, at: int, operation, modules: tuple[str, ...] = ("",)) -> None:
         self._left = at
-        self._files = tuple(os.path.join(PACKAGE, name) for name in modules)
+        self._files = tuple(os.path.join(PACKAGE, *name.split("/")) for name in modules)
+        assert all(map(os.path.exists, self._files)), modules
         self._thread = threading.get_ident()
         self._last = ""
         self.struck = False

@@ -204,12 +204,12 @@ def _read(address: int, form: str) -> int:
 
 def core_imports() -> dict[str, int]:
     """Do so for the core."""
-    from semlock import _core
+    from semlock._core import compiled
 
     kernel = ctypes.WinDLL("kernel32", use_last_error=True)
     kernel.GetModuleHandleW.restype = _P
     kernel.GetModuleHandleW.argtypes = [ctypes.c_wchar_p]
-    module = kernel.GetModuleHandleW(_core.__file__)
+    module = kernel.GetModuleHandleW(compiled.__file__)
     if not module:
         raise ctypes.WinError(ctypes.get_last_error())
     return imports_of(module)
@@ -453,9 +453,9 @@ def bytes_at(path: str) -> bytes | None:
 
 def file_id(path: str) -> int:
     """Give the number of a file that may be a held lock."""
-    from semlock import _native
+    from semlock._core import capi
 
-    return _native.look(os.fsencode(path)).identity[1]
+    return capi.look(os.fsencode(path)).identity[1]
 
 
 def handle_count() -> int:
@@ -504,10 +504,10 @@ def leave_dead_lock(path: str, *, kept: bool = False) -> None:
 def act() -> None:
     """Be an actor: do what comes in, one line each, and answer."""
     import semlock
-    from semlock import _native as native
-    from semlock._identity import this_process
-    from semlock._policy import GRACE
-    from semlock._status import GUARD_PATIENCE
+    from semlock._core import capi as native
+    from semlock._core.identity import this_process
+    from semlock._core.status import GUARD_PATIENCE
+    from semlock._core.verdicts import GRACE
 
     answers = os.dup(1)
     os.dup2(2, 1)

@@ -58,9 +58,9 @@ from faultlib import (
     set_grace,
     stop_before,
 )
-from semlock import _native
-from semlock._identity import this_process
-from semlock._policy import GRACE
+from semlock._core import capi
+from semlock._core.identity import this_process
+from semlock._core.verdicts import GRACE
 from windows_calls import Calls, WindowsActor, bytes_at, handle_count
 from wine import WINE
 
@@ -104,7 +104,7 @@ VICTIMS = 3
 # Within this time a wait must end well.
 WAIT = 5.0
 # Who lets nobody delete a file is waited for until then; that is nothing to be waited for here.
-semlock._status.GUARD_PATIENCE = 0.01
+semlock._core.status.GUARD_PATIENCE = 0.01
 
 calls = Calls()
 calls.skip_sync()
@@ -169,7 +169,7 @@ class WindowsCase(Case):
         """Do it all; no file and no handle is left when the kept claims are given up."""
         before = dict(calls.open)
         operation(self)
-        _native.drain_pool()
+        capi.drain_pool()
         if self.can_leave_unfinished() or self.can_leave_a_queue():
             set_grace(0)
             semlock.clean(self.directory)

@@ -11,11 +11,11 @@ import time
 from contextlib import suppress
 from shutil import rmtree
 
-from semlock import _native
 from semlock._cli.output import existing, print_json, print_line, print_wrapped
 from semlock._cli.table import BAD, OK, Options
-from semlock._identity import this_process
-from semlock._lock import Lock
+from semlock._core import capi
+from semlock._core.identity import this_process
+from semlock._locks.lock import Lock
 
 if sys.platform != "win32":
     import fcntl
@@ -56,7 +56,7 @@ def doctor(options: Options) -> int:
     place = tempfile.mkdtemp(prefix=".semlock-doctor-", dir=directory)
     try:
         findings = list(_examine(directory, place))
-        _native.drain_pool(place)  # what is open can't be removed on every system
+        capi.drain_pool(place)  # what is open can't be removed on every system
     finally:
         rmtree(place, ignore_errors=True)
     guarantees = list(_guarantees({finding.name: finding for finding in findings}))
@@ -257,20 +257,20 @@ def _death(path: str) -> tuple[str, str]:
 def _events(path: str) -> tuple[str, str]:
     lock, other = Lock(path, durability="none"), Lock(path)
     lock.acquire(0)
-    wait = _native.Wait((other._native,), None, None)
+    wait = capi.Wait((other._native,), None, None)
     try:
         if wait.blind:
             return LIMITED, "none: who waits looks again and again, at most 50 ms apart"
         wait.arm()
         lock.release()
         before = time.monotonic()
-        outcome = wait.sleep(_native.now_ns() + _PATIENCE)
+        outcome = wait.sleep(capi.now_ns() + _PATIENCE)
         took = (time.monotonic() - before) * 1000
     finally:
         wait.end()
         if lock.held:
             lock.release()
-    if outcome == _native.TIME:
+    if outcome == capi.TIME:
         return LIMITED, "the kernel promised to tell of a release and did not"
     return FINE, f"the kernel tells of a release (after {took:.2f} ms)"
 

@@ -6,23 +6,23 @@ import os
 import sys
 import time
 
-from semlock import _native
 from semlock._cli import child, systems
 from semlock._cli.output import describe_refusal, print_json, say
 from semlock._cli.running import readable, say_refusal
 from semlock._cli.table import HELD, OK, Options
 from semlock._cli.waiting import Teller, holding_caller
-from semlock._errors import LockHeldError, LockTimeoutError
-from semlock._identity import other_process, this_process
-from semlock._status import GUARD_PATIENCE, remove_exactly
+from semlock._core import capi
+from semlock._core.errors import LockHeldError, LockTimeoutError
+from semlock._core.identity import other_process, this_process
+from semlock._core.status import GUARD_PATIENCE, remove_exactly
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from semlock._engine import BaseLock
-    from semlock._identity import Process
-    from semlock._status import LockStatus
+    from semlock._core.identity import Process
+    from semlock._core.status import LockStatus
+    from semlock._locks.base import BaseLock
 
 _PAUSE = 0.001
 
@@ -39,7 +39,7 @@ def _owner(options: Options) -> Process:
 def _living_owner(options: Options) -> Process:
     """Identify the process that a lock is to be taken for."""
     owner = _owner(options)
-    if _native.probe(owner.pid, 0) in (_native.GONE, _native.ZOMBIE):
+    if capi.probe(owner.pid, 0) in (capi.GONE, capi.ZOMBIE):
         raise ValueError(
             f"there is no process {owner.pid} that could hold a lock. Name one that runs with "
             "--owner-pid"
@@ -130,7 +130,7 @@ def _refused(error: LockTimeoutError | LockHeldError, options: Options) -> int:
 def _leave(lock: BaseLock, name: str, owner: Process, options: Options) -> int:
     """Leave a lock that was won to its owner, and say whose it is and what its record says."""
     info = lock.info
-    _native.detach_lock(lock._native)
+    capi.detach_lock(lock._native)
     if not options.json and (options.quiet or sys.stderr is None or not sys.stderr.isatty()):
         return OK
     from semlock._cli.owners import owner_name  # noqa: PLC0415 - for those who are told
@@ -233,14 +233,14 @@ def refresh(options: Options) -> int:
         if text is None:
             say(f"{found.path} has no time that could be refreshed")
             return HELD
-        outcome = _native.rewrite(os.fsencode(found.path), look, text)
-        if outcome == _native.OK:
+        outcome = capi.rewrite(os.fsencode(found.path), look, text)
+        if outcome == capi.OK:
             break
-        if outcome == _native.ALIVE:
+        if outcome == capi.ALIVE:
             say(f"{found.path} is kept by the process that took it, which alone can refresh it")
             return HELD
         if outcome < 0:
-            _native.raise_os_error(outcome, found.path)
+            capi.raise_os_error(outcome, found.path)
         if time.monotonic() > end:
             say(
                 f"{found.path} changes at every look, or a process keeps it locked with flock(2)"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock import _native
 from semlock._cli import child
 from semlock._cli.output import (
     as_lines,
@@ -20,18 +19,19 @@ from semlock._cli.output import (
 from semlock._cli.systems import Eye
 from semlock._cli.table import AUTO, BAD, HELD, OK, OWN, Options
 from semlock._cli.waiting import Teller
-from semlock._errors import LockPathError
-from semlock._lock import Lock
-from semlock._notice import Notice
-from semlock._queues import PREFIX
-from semlock._status import was_removed
-from semlock._waiting import Waiter
+from semlock._core import capi
+from semlock._core.errors import LockPathError
+from semlock._core.queues import PREFIX
+from semlock._core.status import was_removed
+from semlock._locks.lock import Lock
+from semlock._waiting.notice import Notice
+from semlock._waiting.waiter import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from semlock._status import LockStatus
+    from semlock._core.status import LockStatus
     from semlock.systems import System
 
 _LOCK_NAMES = (".lock", ".lck")
@@ -82,7 +82,7 @@ def wait(options: Options) -> int:
     with Teller(quiet=options.quiet) as teller:
         waiter = Waiter(
             options.timeout,
-            wait=_native.Wait((watched._native,), None, None),
+            wait=capi.Wait((watched._native,), None, None),
             notice=Notice(lambda: eye.look(options.lock), teller, None),
         )
         try:
@@ -107,7 +107,7 @@ def _let_be(found: LockStatus, waiter: Waiter, *, by_clock: bool) -> None:
     look, info = found.instance, found.info
     if look is None:
         return
-    soon = _native.now_ns() + int(_LOOK_EVERY * 1e9)
+    soon = capi.now_ns() + int(_LOOK_EVERY * 1e9)
     by_clock = by_clock or found.unfinished or found._barred is not None
     waiter.judged(look, soon if by_clock else None)
     if found.verdict == "alive" and not look.witnessed and info and info.pid and info.start:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._records import printable
+from semlock._core.records import printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from semlock._status import LockStatus
+    from semlock._core.status import LockStatus
     from semlock.systems import System
 
 
@@ -91,7 +91,7 @@ def existing(path: str, what: str = "directory") -> str:
         return path
     import errno  # noqa: PLC0415 - only where something is wrong
 
-    from semlock._errors import LockPathError  # noqa: PLC0415
+    from semlock._core.errors import LockPathError  # noqa: PLC0415
 
     raise LockPathError(f"there is no {what} {path}", path=path, code=errno.ENOENT)
 
@@ -165,7 +165,7 @@ _DEEPEST = 20
 
 def describe(found: LockStatus, system: System | None) -> dict[str, Any]:
     """Give what was found at a path as fields, those of sema first."""
-    from semlock._queues import waiters  # noqa: PLC0415 - not on the way of run and try
+    from semlock._core.queues import waiters  # noqa: PLC0415 - not on the way of run and try
 
     info = found.info
     if found.state == "free":
@@ -215,7 +215,7 @@ def describe_refusal(found: LockStatus) -> dict[str, Any]:
 
 def _command_of(found: LockStatus) -> str | None:
     """Say what the holder runs, if it is a process that can be looked at from here."""
-    from semlock._identity import this_process  # noqa: PLC0415 - not on the way of run
+    from semlock._core.identity import this_process  # noqa: PLC0415 - not on the way of run
 
     info = found.info
     me = this_process()

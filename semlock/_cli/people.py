@@ -6,13 +6,13 @@ import time
 
 from semlock._cli.columns import COLOURS, PLAIN, ago, fit, wrapped
 from semlock._cli.output import describe
-from semlock._records import printable
+from semlock._core.records import printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from semlock._status import LockStatus
+    from semlock._core.status import LockStatus
     from semlock.systems import System
 
 _COMMAND = 60  # columns of the holder's command that are shown

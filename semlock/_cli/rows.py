@@ -17,13 +17,13 @@ from semlock._cli.columns import (
 )
 from semlock._cli.looking import is_lock, lock_files
 from semlock._cli.systems import Eye
-from semlock._errors import LockPathError
-from semlock._queues import waiters
-from semlock._records import printable
+from semlock._core.errors import LockPathError
+from semlock._core.queues import waiters
+from semlock._core.records import printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from semlock._status import LockStatus, StrPath
+    from semlock._core.status import LockStatus, StrPath
     from semlock.systems import System
 
 HEAD = ("LOCK", "HOLDER", "TAG", "AGE", "VERDICT", "WAITING", "TTL")
@@ -85,7 +85,7 @@ class Row:
 
 
 def _host() -> str:
-    from semlock._identity import this_process  # noqa: PLC0415 - read once it is needed
+    from semlock._core.identity import this_process  # noqa: PLC0415 - read once it is needed
 
     return this_process().host
 

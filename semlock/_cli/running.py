@@ -10,7 +10,7 @@ from semlock._cli import child, systems
 from semlock._cli.output import describe_refusal, print_json, say
 from semlock._cli.table import BAD, CHILD, OK, OWN, SELF
 from semlock._cli.waiting import Teller, holding_caller
-from semlock._errors import LockHeldError, LockLostError, LockTimeoutError, SemlockError
+from semlock._core.errors import LockHeldError, LockLostError, LockTimeoutError, SemlockError
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._cli.table import Options
-    from semlock._identity import Process
+    from semlock._core.identity import Process
     from semlock.systems import System
 
 
@@ -34,7 +34,7 @@ def run(options: Options) -> int:
     try:
         owner = None
         if follow == CHILD and command.pid is not None:
-            from semlock._identity import other_process  # noqa: PLC0415 - after the fork
+            from semlock._core.identity import other_process  # noqa: PLC0415 - after the fork
 
             owner = other_process(command.pid)
         return _hold(options, command.run, owner)
@@ -138,7 +138,7 @@ def _take_all(
     """Take the locks, and wait for those who share them."""
     began = monotonic()
     if allow:
-        from semlock._engine import Acquired  # noqa: PLC0415 - it is there already
+        from semlock._locks.base import Acquired  # noqa: PLC0415 - it is there already
 
         acquired: Any = Acquired(locks[0])
         locks[0].reclaim(allow=allow, timeout=timeout)
@@ -151,7 +151,7 @@ def _take_all(
     try:
         for lock in locks:
             if os.path.lexists(f"{lock.path}.readers"):
-                from semlock._shared import wait_for_readers  # noqa: PLC0415 - hardly ever
+                from semlock._locks.shared import wait_for_readers  # noqa: PLC0415 - hardly ever
 
                 left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
                 wait_for_readers(lock, left, sys._getframe())

@@ -7,24 +7,24 @@ import os
 from semlock._cli.output import describe, existing, print_json, print_line
 from semlock._cli.parsing import UsageError
 from semlock._cli.table import OK, Options, find
-from semlock._errors import LockRecordError
+from semlock._core.errors import LockRecordError
 
 
 def timeline(options: Options) -> int:
     """Make a picture of a trace, and say what stands out in it."""
-    from semlock import _timeline, _timeline_report  # noqa: PLC0415 - only for those who look
+    from semlock._timeline import reading, report  # noqa: PLC0415 - only for those who look
 
     try:
-        trace = _timeline.drawn(existing(options.lock, "trace"), options.output)
+        trace = reading.drawn(existing(options.lock, "trace"), options.output)
     except LockRecordError:
         raise  # it is no trace, and no wrong usage
     except ValueError as error:
         raise UsageError(str(error), find("timeline")) from None
     if options.json:
-        for fact in _timeline_report.facts(trace, options.lock):
+        for fact in report.facts(trace, options.lock):
             print_json(fact)
         return OK
-    for line in _timeline_report.report(trace, options.lock).splitlines():
+    for line in report.report(trace, options.lock).splitlines():
         print_line(line)
     return OK
 

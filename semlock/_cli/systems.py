@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from semlock import systems
 from semlock._cli.table import AUTO, OWN
-from semlock._status import status_by
+from semlock._core.status import status_by
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
     from semlock._cli.table import Options
-    from semlock._engine import BaseLock
-    from semlock._identity import Process
-    from semlock._policy import Policy
-    from semlock._records import LockInfo
-    from semlock._status import LockStatus, StrPath
+    from semlock._core.identity import Process
+    from semlock._core.records import LockInfo
+    from semlock._core.status import LockStatus, StrPath
+    from semlock._core.verdicts import Policy
+    from semlock._locks.base import BaseLock
     from semlock.systems import System
 
 
@@ -152,9 +152,9 @@ def keep_fresh(lock: BaseLock, system: System) -> None:
     """Have a lock that others judge by age refreshed for as long as it is held."""
     every = system.refresh(lock)
     if every is not None:
-        from semlock import _heartbeat  # noqa: PLC0415 - a thread, for those who need it
+        from semlock._locks import heartbeat  # noqa: PLC0415 - a thread, for those who need it
 
-        _heartbeat.watch(lock, every)
+        heartbeat.watch(lock, every)
 
 
 def inherited(locks: list[BaseLock]) -> list[int]:

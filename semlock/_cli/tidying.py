@@ -6,7 +6,6 @@ import os
 import sys
 
 from semlock import systems
-from semlock._cleaning import leftovers
 from semlock._cli import columns, people
 from semlock._cli.looking import print_fields
 from semlock._cli.output import (
@@ -21,16 +20,17 @@ from semlock._cli.output import (
 from semlock._cli.running import shell_word
 from semlock._cli.systems import Eye, audit, policy_of
 from semlock._cli.table import AUTO, BAD, HELD, OK, OWN, Options
-from semlock._errors import LockTimeoutError
-from semlock._identity import ALIVE
-from semlock._queues import PREFIX
-from semlock._status import remove_exactly
+from semlock._core.cleaning import leftovers
+from semlock._core.errors import LockTimeoutError
+from semlock._core.identity import ALIVE
+from semlock._core.queues import PREFIX
+from semlock._core.status import remove_exactly
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from semlock._folders import Leftover
+    from semlock._core.folders import Leftover
 
 
 def clean(options: Options) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 
 from semlock._cli.output import describe_refusal, print_json, say
-from semlock._records import printable
+from semlock._core.records import printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from semlock._status import LockStatus
+    from semlock._core.status import LockStatus
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_FRAMES = "|/-\\"
@@ -87,7 +87,7 @@ class Teller:
 def holding_caller(found: LockStatus) -> str:
     """Name the holder if it is a process that called this command, and perhaps waits for it."""
     from semlock._cli.owners import callers, owner_name  # noqa: PLC0415 - for those who wait
-    from semlock._identity import this_process  # noqa: PLC0415
+    from semlock._core.identity import this_process  # noqa: PLC0415
 
     info, me = found.info, this_process()
     if info is None or info.pid is None or (info.boot, info.pidns or 0) != (me.boot, me.pidns):

@@ -14,17 +14,17 @@ from semlock._cli import rows as table
 from semlock._cli.columns import BOLD, PLAIN, asked_columns, coloured, encodable, fit
 from semlock._cli.output import as_lines, describe
 from semlock._cli.rows import Directory, Row
-from semlock._errors import SemlockError
-from semlock._records import printable
-from semlock._seconds import checked_pause
-from semlock._status import remove
+from semlock._core.errors import SemlockError
+from semlock._core.records import printable
+from semlock._core.seconds import checked_pause
+from semlock._core.status import remove
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TextIO
 
-    from semlock._status import StrPath
+    from semlock._core.status import StrPath
 
 _HELP = "↑ ↓ select   i inspect   b break   / filter   s sort   ? keys   q quit"
 _KEYS = (

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import semlock
-from semlock import _native, _process
+from semlock._core import capi, registry
 from support import Child
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -23,7 +23,7 @@ AT_ONCE = 5.0
 SETUP = """
 import contextlib, os, resource, sys, threading, time
 import semlock
-from semlock import _native, _process
+from semlock._core import capi, registry
 
 path = {path!r}
 lock = semlock.Lock(path)
@@ -148,9 +148,9 @@ in_c = ctypes.CFUNCTYPE(None)(in_the_middle)
 library.__register_atfork(in_c, None, None, None)
 
 import semlock
-from semlock import _native
+from semlock._core import capi
 
-_native.drain_pool()  # the first call of all
+capi.drain_pool()  # the first call of all
 
 def call(path):
     entered.wait(10)
@@ -194,12 +194,12 @@ KINDS = {
 def test_a_lock_object_that_is_gone_is_in_no_list_any_more(path, kind):
     """The process lists its lock objects, to forget them in a forked child."""
     gc.collect()
-    before = len(_process._locks)
+    before = len(registry._locks)
     some = [KINDS[kind](path) for _ in range(10)]
-    assert len(_process._locks) >= before + 10
+    assert len(registry._locks) >= before + 10
     del some
     gc.collect()
-    assert len(_process._locks) <= before
+    assert len(registry._locks) <= before
 
 
 def test_many_tries_in_several_directories_each_look_at_their_own(tmp_path):
@@ -215,7 +215,7 @@ def test_many_tries_in_several_directories_each_look_at_their_own(tmp_path):
             for lock in locks:
                 lock._lay_out()
             # Without the second look that a lock seen held for the first time is worth.
-            batch = _native.Batch([lock._native for lock in locks])
+            batch = capi.Batch([lock._native for lock in locks])
             batch.run()
             won = [
                 path for path, outcome in zip(paths, batch.outcomes, strict=True) if not outcome

@@ -12,7 +12,9 @@ import pytest
 
 import semlock
 import semlock.trace
-from semlock import _callbacks, _heartbeat, _native, task
+from semlock import task
+from semlock._core import callbacks, capi
+from semlock._locks import heartbeat
 from support import PATIENCE, wait_until
 
 OFTEN = 0.002
@@ -91,19 +93,19 @@ def test_many_that_wait_hold_up_no_other_ones_call(tmp_path, stuck):
 
 def test_more_stuck_functions_than_there_are_threads_hold_up_no_refresh(tmp_path, stuck):
     wait, _ = stuck
-    for number in range(_callbacks._MOST + 10):
-        _callbacks.call(number, wait)
+    for number in range(callbacks._MOST + 10):
+        callbacks.call(number, wait)
     with Watched(tmp_path / "other.lock") as other:
         beats_go_on(other)
     names = [thread.name for thread in threading.enumerate()]
-    assert names.count("semlock-callback") <= _callbacks._MOST
-    _callbacks._forget()  # the next test has threads of its own
+    assert names.count("semlock-callback") <= callbacks._MOST
+    callbacks._forget()  # the next test has threads of its own
 
 
 def test_calls_for_one_lock_keep_their_order(tmp_path):
     told = queue.SimpleQueue()
     for number in range(500):
-        _callbacks.call("one", lambda number=number: told.put(number))
+        callbacks.call("one", lambda number=number: told.put(number))
     assert [told.get(timeout=PATIENCE) for _ in range(500)] == list(range(500))
 
 
@@ -125,20 +127,20 @@ def test_a_logging_handler_that_waits_holds_up_no_refresh(tmp_path, stuck):
 
 def test_an_audit_hook_or_log_of_events_that_waits_holds_up_no_refresh(tmp_path, stuck):
     wait, begun = stuck
-    from semlock import _tap
+    from semlock._events import tap
 
     def listener(event, *_):
         if event == "refresh":
             wait()
 
     other = Watched(tmp_path / "other.lock")
-    _tap.listen(listener)
+    tap.listen(listener)
     try:
         with other:
             assert begun.wait(PATIENCE)
             beats_go_on(other)
     finally:
-        _tap.unlisten(listener)
+        tap.unlisten(listener)
 
 
 def test_a_clock_of_the_users_that_waits_holds_up_no_other_refresh(tmp_path, stuck):
@@ -182,12 +184,12 @@ def test_a_filesystem_that_does_not_answer_holds_up_only_its_own_locks(tmp_path,
     with Hanging(path), Watched(tmp_path / "other.lock") as other:
         assert begun.wait(PATIENCE)
         beats_go_on(other)
-    assert len(_heartbeat._lanes) >= 2
-    _native.drain_pool(elsewhere)
+    assert len(heartbeat._lanes) >= 2
+    capi.drain_pool(elsewhere)
 
 
 def test_what_exits_in_a_callback_ends_nothing(tmp_path):
     told = threading.Event()
-    _callbacks.call("exits", sys.exit)
-    _callbacks.call("exits", told.set)
+    callbacks.call("exits", sys.exit)
+    callbacks.call("exits", told.set)
     assert told.wait(PATIENCE)

@@ -22,18 +22,11 @@ import pytest
 
 import semlock
 from faultlib import drop_witness, mark_unfinished
-from semlock import (
-    _cleaning,
-    _folders,
-    _forms,
-    _places,
-    _sidecar_record,
-    cli,
-    semats,
-    systems,
-    task,
-)
-from semlock._queues import queue_of
+from semlock import cli, semats, systems, task
+from semlock._core import cleaning as _cleaning
+from semlock._core import folders, forms, places
+from semlock._core.queues import queue_of
+from semlock._systems import sidecar_record as _sidecar_record
 from support import Child, in_a_fork, wait_until
 
 if sys.platform == "win32":
@@ -214,7 +207,7 @@ def test_nothing_goes_but_what_a_lock_system_claims(
 @pytest.fixture
 def no_grace(monkeypatch):
     """Let nothing stay only because it is new."""
-    for module in (_cleaning, _places, semlock._policy, semats, semlock.policy):
+    for module in (_cleaning, places, semlock._core.verdicts, semats, semlock.policy):
         monkeypatch.setattr(module, "GRACE", 0)
 
 
@@ -435,17 +428,17 @@ def test_semlocks_own_dead_locks_go_whatever_their_name(name, dead_record, tmp_p
 
 def test_whatever_semlock_writes_is_recognised_as_its_own(path):
     for tag, host in ((None, ""), ("tag", "h"), ("ü=\n", "hö"), ("", "x" * 300)):
-        me = semlock._identity.this_process()
+        me = semlock._core.identity.this_process()
         process = type(me)(me.pid, me.start, me.pidns or 1, 5, me.boot, host)
-        record = semlock._records.encode_text(process, tag, mode=0, durability=0)
-        assert _forms._own_text(record.text) == "whole"
+        record = semlock._core.records.encode_text(process, tag, mode=0, durability=0)
+        assert forms._own_text(record.text) == "whole"
         for cut in range(len(record.text)):
-            assert _forms._own_text(record.text[:cut]) == "part"
-            assert _forms._own_text(record.text[cut + 1 :]) is None or cut + 1 == len(
+            assert forms._own_text(record.text[:cut]) == "part"
+            assert forms._own_text(record.text[cut + 1 :]) is None or cut + 1 == len(
                 record.text
             )
     with semlock.Lock(path, tag="t"):
-        assert _forms.own(path, Path(path).read_bytes()) is not None
+        assert forms.own(path, Path(path).read_bytes()) is not None
 
 
 def test_a_named_file_is_claimed_by_its_name_but_never_without_its_form(tmp_path):
@@ -686,9 +679,9 @@ def test_a_directory_that_is_exchanged_for_a_link_leads_nowhere(
 ):
     """Just before the removal, when it has been judged, as another user may do to root."""
     if not by_descriptor:
-        real = _folders._same
+        real = folders._same
         monkeypatch.setattr(
-            _folders,
+            folders,
             "_same",
             lambda path, fd, **how: "/proc/" not in path and real(path, fd, **how),
         )
@@ -781,7 +774,7 @@ def test_the_mode_of_readers_is_never_given_to_what_took_their_place(tmp_path, m
     assert stat.S_IMODE(secret.stat().st_mode) == 0o700
     assert stat.S_IMODE((secret / "key").stat().st_mode) == 0o600
     # A directory of ours with other things in it, moved there, is none of readers either.
-    _folders.open_to_others(str(secret), 0o777)
+    folders.open_to_others(str(secret), 0o777)
     assert stat.S_IMODE(secret.stat().st_mode) == 0o700
 
 

@@ -145,7 +145,7 @@ def test_whoever_has_no_events_stands_in_the_queue_and_holders_make_way(
     with semlock.Lock(path):
         without_inotify.send(f"lock = semlock.Lock({path!r}); {TAKES}")
         wait_until(lambda: len(tickets(path)) == 1, "it waits in the queue")
-        assert semlock._native.must_make_way(semlock.Lock(path, fair=True)._native) != 0
+        assert semlock._core.capi.must_make_way(semlock.Lock(path, fair=True)._native) != 0
     without_inotify.receive()
 
 

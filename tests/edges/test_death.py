@@ -117,9 +117,9 @@ def test_another_boot_number_is_not_another_boot(path, other_boot):
     """As in a container; its holder gave its descriptor up, or never had one."""
     with Child(wrapper=other_boot) as child:
         held_by(child, path)
-        child.run("from semlock import _native; os.close(lock._native.file.handle)")
+        child.run("from semlock._core import capi; os.close(lock._native.file.handle)")
         found = semlock.status(path)
-        assert found.info.boot == child.run("_native.identify()[4]")
+        assert found.info.boot == child.run("capi.identify()[4]")
         assert (found.state, found.verdict) == ("held", "unknown")
         assert not robbed(path)
         child.run("lock.release()")
@@ -144,8 +144,8 @@ def test_a_file_from_before_this_boot_is_dead(path):
     # Nobody can set the time of a file's last change: the clock is told to be older instead.
     found = semlock.status(path)
     assert found.verdict == "unknown"
-    found.instance.view.ctime_ns = semlock._native.boot_time() - 10**10
-    from semlock._identity import judge
+    found.instance.view.ctime_ns = semlock._core.capi.boot_time() - 10**10
+    from semlock._core.identity import judge
 
     assert judge(found.info, found.instance)[0] == "dead"
 
@@ -198,16 +198,14 @@ def test_the_start_in_a_record_means_the_same_in_every_time_namespace(path, offs
         start = semlock.status(path).info.start
         with Child(wrapper=wrapper) as inside:
             assert inside.run(f"semlock.status({path!r}).verdict") == "alive"
-            inside.run("from semlock import _native")
-            assert abs(inside.run(f"_native.start_time({child.pid})") - start) <= 1
-            found = inside.run(
-                f"from semlock._identity import other_process; other_process({child.pid}).start"
-            )
+            inside.run("from semlock._core import capi, identity")
+            assert abs(inside.run(f"capi.start_time({child.pid})") - start) <= 1
+            found = inside.run(f"identity.other_process({child.pid}).start")
             assert abs(found - start) <= 1
             inside.run(f"lock = semlock.Lock({path + '2'!r}); _ = lock.acquire()")
             info = semlock.status(path + "2").info
             assert info.timens is None
-            assert abs(semlock._native.start_time(inside.outer_pid) - info.start) <= 1
+            assert abs(semlock._core.capi.start_time(inside.outer_pid) - info.start) <= 1
 
 
 def test_a_namespace_for_children_says_nothing_of_ours(path):
@@ -222,21 +220,21 @@ libc = ctypes.CDLL(None, use_errno=True)
 assert libc.unshare(0x80) == 0  # CLONE_NEWTIME
 with open("/proc/self/timens_offsets", "w") as file:
     file.write("boottime 5 0")
-from semlock import _native
+from semlock._core import capi
 """)
-        assert child.run(f"_native.start_time({holder.pid})") == 0
+        assert child.run(f"capi.start_time({holder.pid})") == 0
         assert child.run(f"semlock.status({path!r}).verdict") == "alive"
 
 
 @pytest.mark.parametrize("how", ["status", "list"])
 def test_a_process_that_lets_go_and_ends_is_never_called_dead(path, how):
     """It lets go after the witness was looked at, and ends before its process is."""
-    from semlock import _native, _status
+    from semlock._core import capi, status
 
     with Child() as child:
         held_by(child, path)
         child.run("os.close(lock._native.file.handle)")
-        judge, found = _status.judge, []
+        judge, found = status.judge, []
 
         def judge_late(info, view):
             if child.process.poll() is None:
@@ -246,13 +244,13 @@ def test_a_process_that_lets_go_and_ends_is_never_called_dead(path, how):
             found.append(verdict[0])
             return verdict
 
-        _status.judge = judge_late
+        status.judge = judge_late
         try:
-            assert _native.look(path.encode()) is not None
+            assert capi.look(path.encode()) is not None
             if how == "status":
                 assert semlock.status(path).state == "free"
             else:
                 assert not semlock.Lock(path).status().instance
         finally:
-            _status.judge = judge
+            status.judge = judge
         assert found == ["dead"]

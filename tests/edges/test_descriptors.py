@@ -20,13 +20,13 @@ BYTES = b"a database, page one\n" * 50
 
 SETUP = """
 import fcntl, os, semlock
-from semlock import _native
+from semlock._core import capi
 
 def number_of(lock):
     return lock._native.file.handle
 
 def kept_numbers():
-    return [slot.file.handle for slot in _native.POOL.slots if slot.state == 1]
+    return [slot.file.handle for slot in capi.POOL.slots if slot.state == 1]
 
 def put_database_at(number):
     opened = os.open(database, os.O_RDWR)
@@ -171,7 +171,7 @@ try:
     first.acquire(timeout=0.05)
 except semlock.LockTimeoutError:
     pass
-idle = [events - 1 for events in _native.POOL.idle_events if events > 0]
+idle = [events - 1 for events in capi.POOL.idle_events if events > 0]
 for number in idle:
     put_database_at(number)
 """)

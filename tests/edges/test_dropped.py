@@ -109,7 +109,7 @@ def test_what_a_program_drops_itself_stays_held_and_is_told_of(how, paths):
 
 
 def release_what_was_dropped():
-    from semlock import _process
+    from semlock._core import registry
 
-    while _process._dropped:
-        _process.release_now(_process._dropped.pop())
+    while registry._dropped:
+        registry.release_now(registry._dropped.pop())

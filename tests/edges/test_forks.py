@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 SETUP = """
 import ctypes, os, signal, sys, time
 import semlock
-from semlock import _native, _process
+from semlock._core import capi, registry
 
 libc = ctypes.PyDLL(None, use_errno=True)  # which keeps Python's lock, as a C library does
 NUMBER_OF_CLONE = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)
@@ -73,7 +73,7 @@ def test_a_child_that_ends_as_programs_do_leaves_its_parents_locks_alone(program
     program.run(f"""
 child = {fork}()
 if child == 0:
-    _process.give_up_idle()  # what runs at exit
+    registry.give_up_idle()  # what runs at exit
     os._exit(0)
 os.waitpid(child, 0)
 """)
@@ -218,8 +218,8 @@ os.register_at_fork(after_in_child=interrupt, before=interrupt, after_in_parent=
 
 def test_no_call_is_left_counted_as_under_way(program):
     program.run("in_a_child(lambda: keep(directory), os.fork)")
-    assert program.run("_native.lib.semlock_busy()") == 0
-    found = program.run("in_a_child(lambda: _native.lib.semlock_busy(), libc.fork)")
+    assert program.run("capi.lib.semlock_busy()") == 0
+    found = program.run("in_a_child(lambda: capi.lib.semlock_busy(), libc.fork)")
     assert found == "0"
 
 

@@ -12,7 +12,8 @@ import threading
 import pytest
 
 import semlock
-from semlock import _mine, sema, sidecar, task
+from semlock import sema, sidecar, task
+from semlock._locks import mine
 from support import Child, wait_until
 
 # How a path may be spelled otherwise, given the directory and a symlink to it.
@@ -194,7 +195,7 @@ def test_the_log_says_that_a_task_waits_for_what_its_thread_holds_by_a_form_for_
         if not in_the_way(first, second) or (first == "reader" and "reader" in second):
             continue
         caplog.clear()
-        _mine._warned.clear()
+        mine._warned.clear()
         asyncio.run(main(first, second))
         (told,) = caplog.records
         assert told.levelname == "WARNING"

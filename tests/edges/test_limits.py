@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 
 SETUP = """
 import os, resource, semlock
-from semlock import _native
+from semlock._core import capi
 
 def use_up():
     found = []
@@ -52,7 +52,7 @@ def test_a_lock_without_a_descriptor_needs_none(program, tmp_path, names, act, r
     assert program.run("sum(lock._native.file.handle < 0 for lock in locks)") > 20
     if not reserve:
         # What is closed in reserve another thread has at once.
-        program.run("os.close(_native.POOL.reserve - 1)")
+        program.run("os.close(capi.POOL.reserve - 1)")
     program.run("taken = use_up()")
     program.run(f"for lock in locks: lock.{act}()")
     left = [name for name in names() if name.endswith(".lock")]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import semlock
-from semlock import _native
+from semlock._core import capi
 from support import Child
 
 pytestmark = [
@@ -26,7 +26,7 @@ def tree(tmp_path):
     made = tmp_path / "tree"
     made.mkdir()
     yield made
-    _native.drain_pool(str(made))
+    capi.drain_pool(str(made))
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_copy_of_an_idle_claim_is_over_when_that_is_given_up(tree, copy):
     use(lock)
     (name,) = private_names(tree)
     copied = copy() / name
-    _native.drain_pool(str(tree))
+    capi.drain_pool(str(tree))
     assert private_names(tree) == []
     assert semlock.status(copied).info.witness == "over"
 
@@ -143,13 +143,13 @@ def test_a_private_name_that_leads_to_another_file_wins_nothing(tree, tmp_path):
     mine.write_bytes(b"the user's")
     os.rename(tree / name, tree / "elsewhere")
     os.link(mine, tree / name)
-    _native.POOL.no_link_by_fd = 1
+    capi.POOL.no_link_by_fd = 1
     try:
         with lock:
             assert not os.path.samefile(lock.path, mine)
             assert semlock.status(lock.path).info.token == lock.token
     finally:
-        _native.POOL.no_link_by_fd = 0
+        capi.POOL.no_link_by_fd = 0
     assert mine.read_bytes() == b"the user's"
 
 

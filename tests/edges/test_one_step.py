@@ -8,8 +8,10 @@ import threading
 import pytest
 
 import semlock
-from semlock import _many, _mine, _stats, _tap, task
-from semlock._engine import BaseLock
+from semlock import task
+from semlock._events import stats, tap
+from semlock._locks import many, mine
+from semlock._locks.base import BaseLock
 from support import PATIENCE
 
 THREADS = 8
@@ -55,12 +57,12 @@ class EmptiedByAnother(list):
 
 
 def test_waits_that_another_thread_ends_meanwhile_are_not_ended_again(monkeypatch):
-    monkeypatch.setattr(_many, "_to_end", EmptiedByAnother([object()]))
+    monkeypatch.setattr(many, "_to_end", EmptiedByAnother([object()]))
     with pytest.raises(AttributeError):
-        _many._end_those_before()  # there was one to be ended
-    monkeypatch.setattr(_many, "_to_end", EmptiedByAnother([object()]))
-    bool(_many._to_end)
-    _many._end_those_before()
+        many._end_those_before()  # there was one to be ended
+    monkeypatch.setattr(many, "_to_end", EmptiedByAnother([object()]))
+    bool(many._to_end)
+    many._end_those_before()
 
 
 def test_waits_for_more_locks_than_are_given_back_at_once_are_ended_by_many_threads(tmp_path):
@@ -71,14 +73,14 @@ def test_waits_for_more_locks_than_are_given_back_at_once_are_ended_by_many_thre
             ended.append(self)
 
     for _ in range(300):
-        _many._to_end.extend(Ended() for _ in range(5))
-        in_threads(lambda _: _many._end_those_before(), 3)
+        many._to_end.extend(Ended() for _ in range(5))
+        in_threads(lambda _: many._end_those_before(), 3)
     assert len(ended) == len(set(map(id, ended))) == 1500
 
 
 @pytest.mark.leaves("waits", "watches")
 def test_any_of_many_locks_is_had_by_many_threads(tmp_path):
-    paths = [tmp_path / f"{number}.lock" for number in range(_many._FEW + 8)]
+    paths = [tmp_path / f"{number}.lock" for number in range(many._FEW + 8)]
     held = [semlock.Lock(path) for path in paths[1:]]
     for lock in held:
         lock.acquire()
@@ -100,19 +102,19 @@ def test_listeners_come_and_go_in_many_threads_and_leave_the_methods_as_they_wer
             pass
 
         for _ in range(20):
-            _tap.listen(listener)
+            tap.listen(listener)
             semlock.Lock(tmp_path / f"{number}.lock").status()
-            _tap.unlisten(listener)
+            tap.unlisten(listener)
 
     in_threads(work)
     assert BaseLock.try_acquire is original
-    assert _tap._listeners == ()
+    assert tap._listeners == ()
 
 
-@pytest.mark.parametrize("begin", [lambda: _tap.listen(print), semlock.stats])
+@pytest.mark.parametrize("begin", [lambda: tap.listen(print), semlock.stats])
 def test_the_methods_are_replaced_once_though_two_threads_begin_at_once(monkeypatch, begin):
     replaced, second = [], threading.Event()
-    original = _tap._replace_all
+    original = tap._replace_all
 
     def slowly():
         replaced.append(1)
@@ -121,25 +123,25 @@ def test_the_methods_are_replaced_once_though_two_threads_begin_at_once(monkeypa
         second.wait(0.05)  # for another thread to come in between, if it can
         original()
 
-    monkeypatch.setattr(_tap, "_replace_all", slowly)
+    monkeypatch.setattr(tap, "_replace_all", slowly)
     in_threads(lambda _: begin(), 2)
-    _stats.stop()
-    _tap.unlisten(print)
+    stats.stop()
+    tap.unlisten(print)
     assert len(replaced) == 1
-    assert not _tap._listeners
-    assert not _tap._originals
+    assert not tap._listeners
+    assert not tap._originals
 
 
 def test_counting_that_begins_in_many_threads_counts_once(tmp_path):
     lock = semlock.Lock(tmp_path / "the.lock")
     for _ in range(20):
-        _stats.stop()
+        stats.stop()
         in_threads(lambda _: semlock.stats())
         with lock:
             pass
         assert semlock.stats().total.acquired == 1
-        assert len(_tap._listeners) == 1
-    _stats.stop()
+        assert len(tap._listeners) == 1
+    stats.stop()
 
 
 def test_a_heartbeat_that_many_threads_begin_refreshes_all(tmp_path):
@@ -160,7 +162,7 @@ def test_readers_in_many_threads_leave_nothing_behind(tmp_path):
                 assert lock.held == "shared"
 
     in_threads(work)
-    assert not [path for own in _mine._reading.values() for path in own if path == lock.path]
+    assert not [path for own in mine._reading.values() for path in own if path == lock.path]
     assert not lock._readers
 
 

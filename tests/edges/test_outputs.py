@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from clilib import command
-from semlock import _timeline
+from semlock._timeline import reading
 
 START = (
     '{"t":1,"mono":1,"event":"start","pid":1,"thread":1,"command":"x","host":"h","clock":"c"}\n'
@@ -51,7 +51,7 @@ def test_a_picture_never_replaces_the_trace_that_it_is_of(way, trace, tmp_path):
     assert "the trace itself" in result.stderr
     assert trace.read_text() == START
     with pytest.raises(ValueError, match="the trace itself"):
-        _timeline.timeline(trace, output)
+        reading.timeline(trace, output)
 
 
 def test_a_picture_replaces_another_file(trace, tmp_path):

@@ -310,12 +310,12 @@ def test_the_mode_of_a_queue_is_changed_of_no_other_directory(common, monkeypatc
     os.mkdir(precious, 0o700)
     with open(os.path.join(precious, "secret"), "x", encoding="ascii"):
         pass
-    from semlock import _folders
+    from semlock._core import folders
 
     for victim in (precious, os.path.join(directory, "link")):
         if victim != precious:
             os.symlink(precious, victim)
-        _folders.open_to_others(victim, 0o777)
+        folders.open_to_others(victim, 0o777)
         assert os.stat(precious).st_mode & 0o777 == 0o700
 
 

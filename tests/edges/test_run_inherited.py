@@ -18,7 +18,7 @@ import semlock
 from clilib import PATIENCE, checked, checked_lines, command, program, start, words
 from runlib import IN_CONTAINER, WORKING, child_of, comes_free, free, needs, proc, ready, root
 from semlock._cli import systems
-from semlock._identity import other_process
+from semlock._core.identity import other_process
 from support import state_of, wait_until
 
 # Wine shows the /proc of the system below it.
@@ -307,7 +307,7 @@ def test_the_lock_is_a_dead_ones_if_semlock_is_killed_before_the_command_has_it(
     code = (
         "import os, signal, sys\n"
         "from semlock._cli import child, systems\n"
-        "from semlock._identity import other_process\n"
+        "from semlock._core.identity import other_process\n"
         "command = child.Child(('touch', sys.argv[2]))\n"
         "lock = systems.make(sys.argv[1], systems.chosen('', None), tag=None,\n"
         "                    durability='none', owner=other_process(command.pid), guarded=True)\n"

@@ -43,7 +43,7 @@ def path(place):
 READY = """
 import contextlib, importlib, io, os, pkgutil, pwd, semlock
 for module in pkgutil.walk_packages(semlock.__path__, "semlock."):
-    if module.name not in ("semlock.__main__", "semlock._trio", "semlock.otel"):
+    if module.name not in ("semlock.__main__", "semlock._waiting.trio_loop", "semlock.otel"):
         importlib.import_module(module.name)
 from semlock import cli, sema
 

@@ -12,15 +12,10 @@ import time
 import pytest
 
 import semlock
-from semlock import (
-    AsyncLock,
-    AsyncSharedLock,
-    AsyncSlotLock,
-    _async_waiter,
-    _native,
-    _sleeping,
-)
-from semlock._hub import hub_here
+from semlock import AsyncLock, AsyncSharedLock, AsyncSlotLock
+from semlock._core import capi
+from semlock._waiting import async_waiter, sleeping
+from semlock._waiting.hub import hub_here
 from support import Child, trio_or_skip
 
 CROWD = 300
@@ -79,7 +74,7 @@ class Counted:
 
     def __init__(self, monkeypatch):
         self.looks = self.waits = 0
-        wait, start = _native.Wait.wait, _async_waiter.LoopWait.__init__
+        wait, start = capi.Wait.wait, async_waiter.LoopWait.__init__
 
         def counted_wait(this, until):
             self.looks += 1
@@ -89,8 +84,8 @@ class Counted:
             self.waits += 1
             start(this, *arguments, **options)
 
-        monkeypatch.setattr(_native.Wait, "wait", counted_wait)
-        monkeypatch.setattr(_async_waiter.LoopWait, "__init__", counted_start)
+        monkeypatch.setattr(capi.Wait, "wait", counted_wait)
+        monkeypatch.setattr(async_waiter.LoopWait, "__init__", counted_start)
 
     def reset(self):
         self.looks = self.waits = 0
@@ -186,7 +181,7 @@ def test_a_crowd_that_is_cancelled_makes_no_waits_and_leaves_nothing(
         holder.release()
 
     run(main)
-    _native.drain_pool()
+    capi.drain_pool()
     assert names() == []
 
 
@@ -267,7 +262,7 @@ def test_times_that_are_over_take_no_room(path):
 @heard_by_a_loop
 @pytest.mark.parametrize("kind", ["plain", "fair", "slots", "readers"])
 def test_a_crowd_that_hears_nothing_costs_what_one_costs(path, counted, monkeypatch, kind):
-    monkeypatch.setattr(_native, "take_events", lambda: -1)
+    monkeypatch.setattr(capi, "take_events", lambda: -1)
     crowd = Crowd(kind, path)
 
     async def main():
@@ -291,8 +286,8 @@ def test_a_crowd_that_hears_nothing_costs_what_one_costs(path, counted, monkeypa
 @heard_by_a_loop
 def test_who_lets_go_has_the_next_of_its_loop_look_at_once(path, monkeypatch):
     """Where nothing is heard, each of a crowd that holds for a while would else pause."""
-    monkeypatch.setattr(_native, "take_events", lambda: -1)
-    monkeypatch.setattr(_sleeping.Sleeper, "on_time", lambda _: None)
+    monkeypatch.setattr(capi, "take_events", lambda: -1)
+    monkeypatch.setattr(sleeping.Sleeper, "on_time", lambda _: None)
 
     async def main():
         lock = AsyncLock(path, **FAST)

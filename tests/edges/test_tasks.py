@@ -12,21 +12,14 @@ import time
 import pytest
 
 import semlock
-from semlock import (
-    AsyncLock,
-    AsyncSharedLock,
-    AsyncSlotLock,
-    Lock,
-    _async_waiter,
-    _engine,
-    _hub,
-    _line,
-    _native,
-    _shared,
-    _sleeping,
-    _slots,
-)
-from semlock._hub import hub_here
+from semlock import AsyncLock, AsyncSharedLock, AsyncSlotLock, Lock
+from semlock._core import capi
+from semlock._locks import base, slots
+from semlock._locks import shared as _shared
+from semlock._waiting import async_waiter, line
+from semlock._waiting import hub as _hub
+from semlock._waiting import sleeping as _sleeping
+from semlock._waiting.hub import hub_here
 from support import Child, in_a_fork, trio_or_skip, wait_until
 
 # Those who are killed leave their tickets to the next one who waits, or cleans.
@@ -76,11 +69,7 @@ def tickets(directory):
         found = sorted(os.path.join(queue, name) for name in os.listdir(queue))
     except FileNotFoundError:
         return []
-    return [
-        name
-        for name in found
-        if _native.ticket_state(os.fsencode(name)) == _native.TICKET_WAITS
-    ]
+    return [name for name in found if capi.ticket_state(os.fsencode(name)) == capi.TICKET_WAITS]
 
 
 async def until(condition):
@@ -374,7 +363,7 @@ def test_who_only_asks_for_what_is_held_is_told_at_once(path, stopped, kind, mon
     def never(*_):
         raise AssertionError("it would sleep")
 
-    for module in (_engine, _shared, _slots):
+    for module in (base, _shared, slots):
         monkeypatch.setattr(module, "insisting", never)
     with Lock(f"{path}.1" if kind == "slots" else path, **FAST):
         stopped(1, theirs.format(path))
@@ -440,7 +429,7 @@ thread.start()""")
 @queues_by_fifo
 def test_who_has_no_event_source_hears_of_the_one_before(path, neighbour, monkeypatch):
     """By the end of its ticket: no look comes between."""
-    monkeypatch.setattr(_native, "take_events", lambda: -1)
+    monkeypatch.setattr(capi, "take_events", lambda: -1)
     neighbour.run(f"""
 import semlock, threading
 lock, second = (semlock.Lock({path!r}, fair=True) for _ in range(2))
@@ -460,9 +449,9 @@ thread.start()""")
         waits = asyncio.create_task(AsyncLock(path, fair=True).acquire())
         await until(lambda: tickets(os.path.dirname(path)))  # the other one holds by now
         await asyncio.sleep(0.3)
-        wait = _native.Wait.wait
+        wait = capi.Wait.wait
         monkeypatch.setattr(
-            _native.Wait, "wait", lambda self, at: (looks.append(1), wait(self, at))[1]
+            capi.Wait, "wait", lambda self, at: (looks.append(1), wait(self, at))[1]
         )
         await asyncio.sleep(0.5)
         assert len(looks) <= 6
@@ -480,7 +469,7 @@ thread.start()""")
 
 @queues_by_fifo
 def test_a_bell_is_not_taken_for_another_one_of_its_number():
-    from semlock._sleeping import Bells
+    from semlock._waiting.sleeping import Bells
 
     rung = []
 
@@ -562,13 +551,13 @@ def test_who_may_hold_up_a_loop_is_counted_in_its_line_only(path):
     """The list of lines that says whether to look for one at all is empty when nobody waits."""
 
     async def main():
-        assert not _line.crowded
+        assert not line.crowded
         async with AsyncLock(path, **FAST):
             waits = asyncio.create_task(AsyncLock(path, **FAST).acquire())
             await sleeping(waits)
-            assert _line.crowded == {id(hub_here())}
+            assert line.crowded == {id(hub_here())}
         async with await waits:
-            assert not _line.crowded
-        assert _async_waiter.LoopWait.__slots__
+            assert not line.crowded
+        assert async_waiter.LoopWait.__slots__
 
     run(main)

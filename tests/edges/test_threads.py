@@ -13,7 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 import semlock
-from semlock import _mine, _native, _process, sema, semats, sidecar, task
+from semlock import sema, semats, sidecar, task
+from semlock._core import capi, registry
+from semlock._locks import mine
 from support import PATIENCE, wait_until
 
 MANY = 200
@@ -56,9 +58,9 @@ def in_a_thread_that_has_the_ident(ident, function):
 
 
 def test_a_threads_number_is_never_given_again():
-    numbers = {in_thread(_native.this_thread)[1] for _ in range(MANY)}
+    numbers = {in_thread(capi.this_thread)[1] for _ in range(MANY)}
     assert len(numbers) == MANY
-    assert _native.this_thread() == _native.this_thread()
+    assert capi.this_thread() == capi.this_thread()
 
 
 @given_again
@@ -85,7 +87,7 @@ def test_a_new_thread_with_an_ended_ones_ident_has_none_of_its_slots(tmp_path):
     ident, _ = in_thread(lock.acquire)
     assert in_a_thread_that_has_the_ident(ident, lambda: lock.held) is False
     for slot in lock._locks:
-        _process.release_now(slot)
+        registry.release_now(slot)
 
 
 @given_again
@@ -95,8 +97,8 @@ def test_a_new_thread_with_an_ended_ones_ident_does_not_read_for_it(tmp_path):
     assert in_a_thread_that_has_the_ident(ident, lambda: lock.held) is None
     assert in_a_thread_that_has_the_ident(ident, lock.try_acquire_shared) is True
     for me, reader in lock._readers.items():
-        _process.release_now(reader)
-        _mine.end_reading(me, lock.path)
+        registry.release_now(reader)
+        mine.end_reading(me, lock.path)
 
 
 # ---------------------------------------------------------------- workers, which run many jobs
@@ -136,7 +138,7 @@ def worker(request):
 def waits_for_an_earlier_job(worker, caplog, lock, take):
     """Two jobs of one thread: the second waits until this thread lets go for the first one."""
     caplog.clear()
-    _mine._warned.clear()
+    mine._warned.clear()
     worker.start(lock.acquire).result(PATIENCE)
     second = worker.start(take)
     try:

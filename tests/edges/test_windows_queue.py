@@ -11,7 +11,7 @@ import semlock
 import windows_calls
 from crowd import in_time, threads_that_wait, tickets, timed
 from faultlib import stop_before
-from semlock._queues import queue_of
+from semlock._core.queues import queue_of
 from support import Child, wait_until
 from windows_calls import WindowsActor
 

@@ -174,7 +174,7 @@ from_the_core(void *caller)
     Dl_info where;
 
     return dladdr(caller, &where) != 0 && where.dli_fname != NULL &&
-           strstr(where.dli_fname, "/semlock/_core.") != NULL;
+           strstr(where.dli_fname, "/semlock/_core/compiled.") != NULL;
 }
 
 static void

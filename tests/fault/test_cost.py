@@ -81,7 +81,7 @@ FRESH_PAIR = [
 TRACED = """
 import os, sys
 import semlock
-from semlock import _native
+from semlock._core import capi
 
 directory, held, many = sys.argv[1], sys.argv[2], sys.argv[3:]
 FAR = 2**62
@@ -89,10 +89,10 @@ FAR = 2**62
 
 def begin(name, burst=False):
     # How slow strace is must not decide whether this process has kept others out for long.
-    for state in _native.POOL.bursts:
+    for state in capi.POOL.bursts:
         state.began = 0
         state.released = FAR if burst else 0
-    for slot in _native.POOL.slots:
+    for slot in capi.POOL.slots:
         slot.file.asked = FAR  # nor that a second is over, and the umask to be asked for
     try:
         os.stat(f"/semlock-mark/{name}")
@@ -108,12 +108,12 @@ def pairs(durability):
     with lock:
         pass
     lock = semlock.Lock(os.path.join(place, "b.lock"), durability=durability)
-    _native.POOL.keep = 0
+    capi.POOL.keep = 0
     begin(f"fresh pair, {durability}")
     with lock:
         pass
     begin("")
-    _native.POOL.keep = 16
+    capi.POOL.keep = 16
     for _ in range(3):
         with lock:
             pass

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import faultlib
-from semlock import _core
+from semlock._core import compiled
 
 SOURCE = Path(faultlib.__file__).with_name("faultops.py")
 COMMON = SOURCE.with_name("common_ops.py")
@@ -82,7 +82,7 @@ def test_ends_held_or_in_a_clear_error_with_nothing_left(name, errors, sweeps, d
 
 
 def test_the_shim_knows_every_system_call_of_the_core(shim):
-    imported = names_in(_core.__file__, "--undefined-only")
+    imported = names_in(compiled.__file__, "--undefined-only")
     known = names_in(shim, "--defined-only")
     assert {name for name in imported if not HARMLESS.match(name)} <= known
 

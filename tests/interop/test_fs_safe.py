@@ -15,8 +15,8 @@ import pytest
 import semlock
 from nodelib import Peer, PeerError, start_storm
 from semlock import sidecar
-from semlock._json_records import decode_object, encode_object, iso_time, parse_iso_time
-from semlock._sidecar_record import compose, token_of
+from semlock._core.json_records import decode_object, encode_object, iso_time, parse_iso_time
+from semlock._systems.sidecar_record import compose, token_of
 from semlock.sidecar import RetryOptions, SidecarLock, acquire_file_lock
 
 RECORDS = Path(__file__).resolve().parent / "records" / "sidecar"

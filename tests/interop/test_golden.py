@@ -8,8 +8,8 @@ import pytest
 
 import semlock
 from semlock import feature, sema, semats
-from semlock._identity import Process
-from semlock._records import encode_text
+from semlock._core.identity import Process
+from semlock._core.records import encode_text
 from support import content_of
 
 RECORDS = Path(__file__).resolve().parent / "records"

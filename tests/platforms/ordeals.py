@@ -17,7 +17,7 @@ from pathlib import Path
 
 import faultlib
 import semlock
-from semlock._policy import GRACE
+from semlock._core.verdicts import GRACE
 from support import Child
 
 TESTS = Path(__file__).resolve().parents[1]

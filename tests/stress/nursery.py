@@ -36,8 +36,8 @@ import time
 import traceback
 
 import semlock
-from semlock import _native
-from semlock._policy import GRACE
+from semlock._core import capi
+from semlock._core.verdicts import GRACE
 from support import EVENT_SIZE, HoldRecord, InPlaceLock, overlaps, read_holds
 
 _WORD = 8
@@ -98,7 +98,7 @@ class Worker:
             chance = self.random.random()
             if chance < 0.3:
                 # As somebody who comes for the first time: with an inode of its own making.
-                _native.drain_pool()
+                capi.drain_pool()
             elif chance < 0.32:
                 semlock.clean(self.plan["directory"])
             reused = self.random.random() < 0.7

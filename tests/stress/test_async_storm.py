@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from semlock import AsyncLock, _hub, _native
+from semlock import AsyncLock
+from semlock._core import capi
+from semlock._waiting import hub
 from support import HANDLERS_RUN_AT, Child, Strike, overlaps, read_holds
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="nothing is heard there yet")
@@ -116,7 +118,7 @@ def test_a_storm_of_signals_in_one_process(tmp_path):
     with Child() as child:
         child.run(f"""
 import asyncio, gc, signal, random, semlock
-from semlock import AsyncLock, _native
+from semlock import AsyncLock; from semlock._core import capi
 path = {path!r}
 shared = AsyncLock(path, durability="none")
 chance = random.Random(3)
@@ -149,8 +151,8 @@ once()
 import os
 def files():
     gc.collect()
-    _native.drain_pool()
-    idle = {kept - 1 for kept in _native.POOL.idle_events if kept}
+    capi.drain_pool()
+    idle = {kept - 1 for kept in capi.POOL.idle_events if kept}
     return [number for number in os.listdir("/proc/self/fd") if int(number) not in idle]
 """)
         before = child.run("len(files())")
@@ -167,12 +169,12 @@ def files():
 # ---------------------------------------------------------------------- Ctrl-C anywhere
 
 _MODULES = (
-    "_async.py",
-    "_async_waiter.py",
-    "_hub.py",
-    "_line.py",
-    "_sleeping.py",
-    "_timers.py",
+    "_locks/async_lock.py",
+    "_waiting/async_waiter.py",
+    "_waiting/hub.py",
+    "_waiting/line.py",
+    "_waiting/sleeping.py",
+    "_waiting/timers.py",
 )
 
 
@@ -216,7 +218,7 @@ class Arena:
     @staticmethod
     def files():
         gc.collect()
-        _native.drain_pool()
+        capi.drain_pool()
         return len(os.listdir("/proc/self/fd"))
 
     def judge(self, lock, strike):
@@ -242,7 +244,7 @@ def arena(tmp_path, monkeypatch):
     path = str(tmp_path / "the.lock")
     with Child() as neighbour:
         neighbour.run(f"""
-semlock._native.POOL.keep = 0
+semlock._core.capi.POOL.keep = 0
 theirs = semlock.Lock({path!r}, durability="none")""")
         yield Arena(path, neighbour)
 
@@ -256,7 +258,7 @@ def _prepared(function, arena, **options):
     loop = asyncio.new_event_loop()
 
     async def listen():
-        _hub.hub_here()
+        hub.hub_here()
 
     def finish():  # as asyncio.run() does
         for task in asyncio.all_tasks(loop):

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock import _engine, _heartbeat
-from semlock._status import GUARD_PATIENCE
+from semlock._core.status import GUARD_PATIENCE
+from semlock._locks import base, heartbeat
 from support import PATIENCE, Child, content_of, wait_until
 
 TESTS = str(Path(__file__).resolve().parent.parent)
@@ -99,7 +99,7 @@ def test_a_beat_writes_the_time_into_the_record_and_nothing_else(new_lock, monke
     lock = new_lock(tag="kept fresh")
     lock.acquire()
     before = lock.info
-    monkeypatch.setattr(_engine, "time", lambda: 2_000_000_000.7)
+    monkeypatch.setattr(base, "time", lambda: 2_000_000_000.7)
     while not lock.beats.empty():
         lock.beats.get()
     await_beats(lock, 2)
@@ -141,7 +141,7 @@ def test_a_loss_is_reported_once_to_on_lost(new_lock):
     assert error.path == lock.path
     rounds_pass(new_lock)
     assert losses.empty()
-    assert id(lock) not in _heartbeat._due
+    assert id(lock) not in heartbeat._due
     with pytest.raises(semlock.LockLostError):
         lock.release()
     assert not lock.held
@@ -225,11 +225,11 @@ def test_a_beat_that_fails_is_said_and_tried_again(new_lock, log):
 
 @pytest.mark.parametrize("interval", [1e12, float("inf")])
 def test_a_beat_that_is_too_far_off_to_wait_for_keeps_no_other_from_coming(new_lock, interval):
-    _heartbeat._due.clear()
+    heartbeat._due.clear()
     lock = new_lock("seldom.lock", heartbeat=interval)
     with lock:
         rounds_pass(new_lock)
-        wait_until(lambda: len(_heartbeat._due) == 1, "the thread has only this to wait for")
+        wait_until(lambda: len(heartbeat._due) == 1, "the thread has only this to wait for")
         rounds_pass(new_lock)
     assert lock.beats.empty()
 
@@ -255,7 +255,7 @@ def test_somebody_who_sits_on_one_locks_guard_holds_up_no_other_beat(new_lock):
 
 def test_after_a_long_sleep_of_the_machine_each_lock_is_refreshed_once(new_lock, monkeypatch):
     ahead = [0.0]
-    monkeypatch.setattr(_heartbeat, "monotonic", lambda: time.monotonic() + ahead[0])
+    monkeypatch.setattr(heartbeat, "monotonic", lambda: time.monotonic() + ahead[0])
     # It beats often, so the thread looks at the clock often, as it does when it wakes.
     pacemaker = new_lock("pacemaker.lock")
     pacemaker.acquire()
@@ -277,13 +277,13 @@ def test_after_a_long_sleep_of_the_machine_each_lock_is_refreshed_once(new_lock,
     pacemaker.release()
     for lock in locks:
         lock.release()
-    _heartbeat._due.clear()
+    heartbeat._due.clear()
 
 
 _SETUP = f"""
 import os, queue, sys, threading, time
 import semlock
-from semlock import _heartbeat
+from semlock._locks import heartbeat
 sys.path.insert(0, {TESTS!r})
 import support
 
@@ -326,7 +326,7 @@ def test_a_process_that_was_stopped_goes_on_with_one_beat_and_no_burst(tmp_path)
 def test_an_object_that_is_dropped_after_its_release_is_not_kept_alive(tmp_path):
     lock = Watched(tmp_path / "the.lock", heartbeat=3600)
     with lock:
-        assert id(lock) in _heartbeat._due
+        assert id(lock) in heartbeat._due
     gone = weakref.ref(lock)
     del lock
     gc.collect()
@@ -341,7 +341,7 @@ def test_a_dropped_object_is_no_trouble_to_the_heartbeat(tmp_path, new_lock, log
         del lock
     rounds_pass(new_lock, 5)
     assert log.empty()
-    entries = list(_heartbeat._due.values())
+    entries = list(heartbeat._due.values())
     assert not [at for at, interval, dead, _ in entries if interval == OFTEN and dead() is None]
 
 
@@ -354,7 +354,7 @@ lock = Watched({path!r}, heartbeat=0.002)
 lock.acquire()
 
 def look():
-    seen = dict(due=len(_heartbeat._due), lanes=len(_heartbeat._lanes), held=lock.held)
+    seen = dict(due=len(heartbeat._due), lanes=len(heartbeat._lanes), held=lock.held)
     seen["threads"] = [thread.name for thread in threading.enumerate()]
     beats = len(lock.beats)
     own = Watched(f"{{lock.path}}-{{os.getpid()}}", heartbeat=0.002)

@@ -22,7 +22,8 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock import _heartbeat, _native
+from semlock._core import capi
+from semlock._locks import heartbeat
 from support import HANDLERS_RUN_AT as _HANDLERS_RUN_AT
 from support import Child, Strike, content_of, take_away
 
@@ -43,7 +44,7 @@ def neighbour():
     with Child("import os, semlock") as child:
         child.run("""
 FAST = {"durability": "none"}
-semlock._native.POOL.keep = 0  # it leaves nothing in the directories that are looked at
+semlock._core.capi.POOL.keep = 0  # it leaves nothing in the directories that are looked at
 
 def can_take(path):
     lock = semlock.Lock(path, **FAST)
@@ -119,7 +120,7 @@ class Arena:
 
     @staticmethod
     def open_files() -> list[str]:
-        _native.drain_pool()
+        capi.drain_pool()
         if not sys.platform.startswith("linux"):
             return []  # nobody lists them there
         return sorted(filter(_is_counted, os.listdir("/proc/self/fd")), key=int)
@@ -213,7 +214,7 @@ def test_an_acquire_that_starts_a_heartbeat(arena):
         return lock, lock.acquire
 
     arena.strike_everywhere(prepare, arena.judge_free_before, at_least=60)
-    _heartbeat._due.clear()
+    heartbeat._due.clear()
 
 
 @steps
@@ -261,7 +262,13 @@ def theirs(arena, neighbour):
     neighbour.run("theirs.release()")
 
 
-ENGINE = ("_engine.py", "_many.py", "_native.py", "_steps.py", "_waiting.py")
+ENGINE = (
+    "_locks/base.py",
+    "_locks/many.py",
+    "_core/capi.py",
+    "_waiting/steps.py",
+    "_waiting/waiter.py",
+)
 
 
 @steps
@@ -380,9 +387,9 @@ def test_the_first_release_that_keeps_its_claim(arena):
     """It also sweeps the directory, so there is more code to be struck in."""
 
     def prepare():
-        _native.POOL.seen_count = 0
-        for place in range(len(_native.POOL.seen)):
-            _native.POOL.seen[place] = 0
+        capi.POOL.seen_count = 0
+        for place in range(len(capi.POOL.seen)):
+            capi.POOL.seen[place] = 0
         lock = semlock.Lock(arena.path, **FAST)
         lock.acquire()
         lock.release()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from semlock._policy import GRACE
+from semlock._core.verdicts import GRACE
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="it forks and signals; test_windows_storm is for there"

@@ -36,7 +36,7 @@ sys.path.insert(0, {TESTS!r})
 import support
 
 def without_witness(lock):
-    semlock._native.drain_pool()
+    semlock._core.capi.drain_pool()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (30, hard))
     lock.acquire()
@@ -644,7 +644,7 @@ start = lock.status().info.start
 # Start times have a grain of a hundredth of a second.
 while True:
     again = new_process_with_number(dead)
-    if again == dead and semlock._native.start_time(again) != start:
+    if again == dead and semlock._core.capi.start_time(again) != start:
         break
     os.kill(again, 9)
     os.waitpid(again, 0)
@@ -695,7 +695,7 @@ def test_a_shifted_start_time_makes_nobody_dead(path, take, shifted):
     wrapper = (*_TIME_NAMESPACE, "--kill-child")
     wrappers = [wrapper, ()] if shifted == "holder" else [(), wrapper]
     with child(path, wrapper=wrappers[0]) as holder, child(path, wrapper=wrappers[1]) as judge:
-        seen = [process.run("semlock._native.start_time(1)") for process in (holder, judge)]
+        seen = [process.run("semlock._core.capi.start_time(1)") for process in (holder, judge)]
         assert abs(seen[0] - seen[1]) <= 1
         holder.run(take)
         assert judge.run("lock.status().verdict") == "alive"

@@ -12,8 +12,8 @@ import time
 import pytest
 
 import semlock
-from semlock._identity import Process, this_process
-from semlock._records import clean_tag, decode_text, encode_text
+from semlock._core.identity import Process, this_process
+from semlock._core.records import clean_tag, decode_text, encode_text
 
 pytest.importorskip("hypothesis")  # there are no builds of it for some Pythons
 from hypothesis import HealthCheck, example, given, settings

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from semlock import _native, sidecar
+from semlock import sidecar
+from semlock._core import capi
 from semlock.sidecar import SidecarLock
 from stress.test_interrupts import _HANDLERS_RUN_AT, Strike
 from stress.test_interrupts import pytestmark as only_cpython
@@ -20,8 +21,8 @@ pytestmark = only_cpython
 
 # Where a sidecar lock is won, entered in the table and let go; not the writing of JSON.
 MODULES = (
-    "sidecar.py", "_sidecar_manager.py", "_sidecar_held.py", "_sidecar_lock.py",
-    "_steps.py", "_engine.py",
+    "sidecar.py", "_systems/sidecar_manager.py", "_systems/sidecar_held.py",
+    "_systems/sidecar_lock.py", "_waiting/steps.py", "_locks/base.py",
 )  # fmt: skip
 FAST = {"durability": "none", "payload": lambda: {"pid": 1}}
 
@@ -66,7 +67,7 @@ class Place:
 
     @staticmethod
     def open_files():
-        _native.drain_pool()
+        capi.drain_pool()
         if not sys.platform.startswith("linux"):
             return []  # nobody lists them there
         return sorted(os.listdir("/proc/self/fd"), key=int)

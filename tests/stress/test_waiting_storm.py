@@ -437,7 +437,7 @@ def test_no_wake_is_missed_in_a_storm_of_releases(tmp_path):
     """Nobody looks for himself here, so one wake that is missed would end it."""
     path = str(tmp_path / "the.lock")
     setup = (
-        "import semlock, time\nsemlock._native.set_safety(3600)\n"
+        "import semlock, time\nsemlock._core.capi.set_safety(3600)\n"
         f"lock = semlock.Lock({path!r}, durability='none', fair=True)\n"
         "def run(seconds):\n"
         "    count, end = 0, time.monotonic() + seconds\n"

@@ -16,7 +16,7 @@ import pytest
 
 import semlock
 import windows_calls
-from semlock import _policy
+from semlock._core import verdicts
 from support import wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -31,7 +31,7 @@ WORKERS = 4
 WORKER = """
 import msvcrt, os, random, time, semlock, windows_calls
 from faultlib import KILL_BEFORE, Fault, new_lock
-from semlock._identity import this_process
+from semlock._core.identity import this_process
 
 path, beside, in_place, calls_to_live = sys.argv[1:]
 chance = random.random()
@@ -105,7 +105,7 @@ def storm(tmp_path, *, seconds: float, least: int, in_place: bool = False) -> No
         )
 
     def take_over() -> None:
-        with semlock.Lock(path, timeout=15 + (_policy.GRACE if in_place else 0)):
+        with semlock.Lock(path, timeout=15 + (verdicts.GRACE if in_place else 0)):
             pass
         # What its makers have left unfinished goes after the grace time.
         wait_until(

@@ -14,7 +14,7 @@ import pytest
 
 import semlock
 from semlock import systems
-from semlock._hub import hub_here
+from semlock._waiting.hub import hub_here
 from support import PATIENCE, Child, content_of, take_away, trio_or_skip, wait_until
 from wine import WINE
 

@@ -66,7 +66,9 @@ ROWS = {
 ANOTHER_USER = """
 import os, sys, tempfile, semlock
 from semlock.feature import *
-from semlock import _explain, _heartbeat, feature
+from semlock import feature
+from semlock._core import explain
+from semlock._locks import heartbeat
 with feature.FeatureLock("warm", tempfile.mkdtemp()) as warm: warm.status(); warm.check()
 if os.geteuid() == 0:
     os.setgid(65534); os.setuid(65534)
@@ -338,7 +340,7 @@ class TestStaleness:
     ):
         with FeatureLock("feat", gsd) as lock:
             before = lock.info
-            monkeypatch.setattr("semlock._native.refresh_lock", lambda *_: -5)
+            monkeypatch.setattr("semlock._core.capi.refresh_lock", lambda *_: -5)
             monkeypatch.setattr("semlock.feature.time.time", lambda: NOW + 10**9)
             with pytest.raises(OSError) as failure:
                 lock.refresh()
@@ -429,14 +431,14 @@ class TestReadErrors:
     ):
         """What can't be read can't be compared either, so it can't be removed exactly."""
         lock_file.write_text(f"1:{time.time()}")
-        real = semlock._native.look
+        real = semlock._core.capi.look
 
         def broken(path):
             seen = real(path)
-            return seen and semlock._native.Instance(seen.view, b"", -5)
+            return seen and semlock._core.capi.Instance(seen.view, b"", -5)
 
-        monkeypatch.setattr(semlock._native, "look", broken)
-        monkeypatch.setattr(semlock._native, "remove", lambda *_, **__: -5)
+        monkeypatch.setattr(semlock._core.capi, "look", broken)
+        monkeypatch.setattr(semlock._core.capi, "remove", lambda *_, **__: -5)
         for module in ("_policy", "policy", "_status"):
             monkeypatch.setattr(f"semlock.{module}.time", lambda: time.time() + 5)
         assert acquire_feature_lock("feat", gsd) is False
@@ -472,7 +474,7 @@ class TestChecking:
         def fail(path):
             raise OSError(5, "Input/output error", path)
 
-        monkeypatch.setattr(semlock._native, "look", fail)
+        monkeypatch.setattr(semlock._core.capi, "look", fail)
         assert check_feature_lock("feat", gsd) is None
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import semlock
 from semlock import policy, sema
-from semlock._lock import TextLock
+from semlock._locks.lock import TextLock
 from semlock.sema import Semaphore, decode
 from support import Child, content_of, overwrite, take_away
 
@@ -300,7 +300,7 @@ class TestStaleness:
         victim = Semaphore(path)
         victim.acquire()
         robber = Semaphore(path, stale_timeout=1)
-        monkeypatch.setattr("semlock._engine.time", lambda: clock[0])
+        monkeypatch.setattr("semlock._locks.base.time", lambda: clock[0])
         for step in range(100):
             clock[0] = NOW + 0.95 + 0.1 * step
             if step % 3 == 0:

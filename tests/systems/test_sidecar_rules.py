@@ -14,7 +14,7 @@ import pytest
 
 import semlock
 from semlock import sidecar
-from semlock._json_records import iso_time
+from semlock._core.json_records import iso_time
 from semlock.sidecar import (
     FileLockStaleError,
     FileLockTimeoutError,
@@ -338,7 +338,9 @@ class TestStaleness:
         now = 1_794_992_549.123
         lock_file.write_text(json.dumps({"createdAt": iso_time(now)}))
         for later, state in ((0, "held"), (30, "held"), (30.0009, "held"), (30.0011, "stale")):
-            monkeypatch.setattr("semlock._sidecar_terms.time", lambda later=later: now + later)
+            monkeypatch.setattr(
+                "semlock._systems.sidecar_terms.time", lambda later=later: now + later
+            )
             assert sidecar.status(target).state == state, later
 
     def test_is_never_early(self, monkeypatch):
@@ -347,7 +349,7 @@ class TestStaleness:
         for _ in range(2000):
             won = 1_794_992_549 + rng.random()
             now = won + 0.3 + rng.uniform(-0.003, 0.003)
-            monkeypatch.setattr("semlock._sidecar_terms.time", lambda now=now: now)
+            monkeypatch.setattr("semlock._systems.sidecar_terms.time", lambda now=now: now)
             info = sidecar.decode(json.dumps({"createdAt": iso_time(won)}).encode())
             found = type(
                 "Found", (), {"info": info, "verdict": "unknown", "written_at": None}
@@ -369,7 +371,9 @@ class TestStaleness:
     ):
         """A peer with a limit of a second does not rob who refreshes every 0.3 s."""
         with SidecarLock(target) as lock:
-            monkeypatch.setattr("semlock._sidecar_lock.time", lambda: 1_794_992_549.7894)
+            monkeypatch.setattr(
+                "semlock._systems.sidecar_lock.time", lambda: 1_794_992_549.7894
+            )
             lock.refresh()
             written = json.loads(content_of(lock_file))["createdAt"]
             assert written == "2026-11-18T09:02:29.789Z"
@@ -379,7 +383,7 @@ class TestStaleness:
         self, target, monkeypatch
     ):
         with SidecarLock(target, payload=lambda: {"createdAt": iso_time(1e9)}) as lock:
-            monkeypatch.setattr("semlock._native.refresh_lock", lambda *_: -5)
+            monkeypatch.setattr("semlock._core.capi.refresh_lock", lambda *_: -5)
             with pytest.raises(OSError) as failure:
                 lock.refresh()
             assert 5 in (failure.value.errno, getattr(failure.value, "winerror", None))

@@ -17,7 +17,7 @@ import pytest
 
 import semlock
 from semlock import task
-from semlock._task_owner import refresh_interval
+from semlock._systems.task_owner import refresh_interval
 from semlock.task import LockOwner, ReclaimDeniedError, TaskInfo, TaskLock, decide, decode
 from support import Child, content_of, take_away
 
@@ -525,7 +525,7 @@ class TestNetworks:
         assert names() == []
         with quiet(path):
             assert task.is_network_path(path) is local
-            real = semlock._native.look
+            real = semlock._core.capi.look
 
             def remote(name):
                 seen = real(name)
@@ -533,7 +533,7 @@ class TestNetworks:
                     seen.view.local = not seen.view.local
                 return seen
 
-            monkeypatch.setattr(semlock._native, "look", remote)
+            monkeypatch.setattr(semlock._core.capi, "look", remote)
             assert task.is_network_path(path) is not local
         assert task.is_network_path(path) is not local
 

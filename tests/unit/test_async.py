@@ -15,7 +15,12 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock import AsyncLock, Lock, _async_waiter, _hub, _line, _many, _native
+from semlock import AsyncLock, Lock
+from semlock._core import capi
+from semlock._locks import many
+from semlock._waiting import async_waiter
+from semlock._waiting import hub as _hub
+from semlock._waiting import line as _line
 from support import Child, in_a_fork, take_away, trio_or_skip
 
 # There a loop can listen to nothing that tells of changes: see test_windows.py for its waits.
@@ -30,7 +35,7 @@ heard_by_a_loop = pytest.mark.skipif(
 
 
 def only_rechecks(monkeypatch):
-    monkeypatch.setattr(_native.POOL, "safety", 10**12)
+    monkeypatch.setattr(capi.POOL, "safety", 10**12)
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +73,8 @@ def files():
     """What this process has open.  Event sources are kept for the next wait, and no others are."""
     for _ in range(1 if sys.implementation.name == "cpython" else 5):
         gc.collect()  # elsewhere what has a finalizer takes several turns
-    _native.drain_pool()
-    _many._end_those_before()  # what a wait for many locks has put off
+    capi.drain_pool()
+    many._end_those_before()  # what a wait for many locks has put off
     if sys.platform == "win32":
         return None  # nobody says it there
     found = []
@@ -78,7 +83,7 @@ def files():
             found.append((os.readlink(f"/proc/self/fd/{number}"), int(number)))
     sources = {number for name, number in found if name == "anon_inode:inotify"}
     if sys.implementation.name == "cpython":
-        assert sources == {kept - 1 for kept in _native.POOL.idle_events if kept}
+        assert sources == {kept - 1 for kept in capi.POOL.idle_events if kept}
     return sorted(name for name, number in found if number not in sources)
 
 
@@ -110,8 +115,8 @@ async def hear_of(hub, wait, until=None):
 
 async def heard(hub, wait, paths, until=None):
     """Hear for a wait that takes every holder for one that lives."""
-    while (outcome := await hear_of(hub, wait, until)) == _native.LOOK:
-        wait.judged(wait.which, _native.look(paths[wait.which]))
+    while (outcome := await hear_of(hub, wait, until)) == capi.LOOK:
+        wait.judged(wait.which, capi.look(paths[wait.which]))
     return outcome
 
 
@@ -365,7 +370,7 @@ def test_a_release_elsewhere_wakes(path, neighbour, nothing_left, fair):
             assert neighbour.run("lock.try_acquire()") is False
 
     run(main)
-    neighbour.run("semlock._native.drain_pool()")
+    neighbour.run("semlock._core.capi.drain_pool()")
 
 
 def test_a_death_wakes(path):
@@ -418,7 +423,7 @@ def test_what_is_not_told_is_seen_at_last(path, neighbour, monkeypatch, safety):
 
 @heard_by_a_loop
 def test_when_the_kernel_has_lost_count_all_look(path, neighbour, monkeypatch):
-    read = _native.Marks.read
+    read = capi.Marks.read
 
     def overflow(self, events):
         if read(self, events):
@@ -426,7 +431,7 @@ def test_when_the_kernel_has_lost_count_all_look(path, neighbour, monkeypatch):
             return [-1]
         return []
 
-    monkeypatch.setattr(_native.Marks, "read", overflow)
+    monkeypatch.setattr(capi.Marks, "read", overflow)
     neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
 
     async def main():
@@ -453,7 +458,7 @@ def test_one_that_ends_does_not_make_another_deaf(path):
         lock.acquire()
         mine = Lock(path)
         native = mine._native
-        one, other = (_async_waiter.LoopWait(hub, (native,)) for _ in range(2))
+        one, other = (async_waiter.LoopWait(hub, (native,)) for _ in range(2))
         outcomes = [
             asyncio.create_task(heard(hub, wait, [mine._encoded])) for wait in (one, other)
         ]
@@ -464,7 +469,7 @@ def test_one_that_ends_does_not_make_another_deaf(path):
         one.end()
         await settled(outcomes[1])
         lock.release()
-        assert await outcomes[1] == _native.FREE
+        assert await outcomes[1] == capi.FREE
         other.end()
 
     run(main)
@@ -480,16 +485,16 @@ def test_a_wait_may_be_for_any_of_some_paths(tmp_path):
         for lock in held:
             lock.acquire()
         mine = [Lock(lock.path) for lock in held]
-        wait = _async_waiter.LoopWait(hub, [lock._native for lock in mine])
+        wait = async_waiter.LoopWait(hub, [lock._native for lock in mine])
         paths = [lock._encoded for lock in mine]
         outcome = asyncio.create_task(heard(hub, wait, paths))
         await settled(outcome)
         held[1].release()
-        assert await outcome == _native.FREE
+        assert await outcome == capi.FREE
         assert wait.which == 1
         held[1].acquire()
-        end = _native.now_ns() + 10**7
-        assert await heard(hub, wait, paths, end) == _native.TIME
+        end = capi.now_ns() + 10**7
+        assert await heard(hub, wait, paths, end) == capi.TIME
         wait.end()
         for lock in held:
             lock.release()
@@ -510,13 +515,13 @@ def test_a_loop_that_can_not_listen_pauses(
 ):
     """Whether the core could hear, which is so on Windows, or could not either."""
     if core_hears:
-        wait = _native.Wait.wait
+        wait = capi.Wait.wait
 
         def hears(self, until):
             outcome = wait(self, until)
-            return _native.TIME if outcome == _native.BLIND else outcome
+            return capi.TIME if outcome == capi.BLIND else outcome
 
-        monkeypatch.setattr(_native.Wait, "wait", hears)
+        monkeypatch.setattr(capi.Wait, "wait", hears)
     neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
     loop = Deaf()
 
@@ -527,7 +532,7 @@ def test_a_loop_that_can_not_listen_pauses(
             await lock.acquire(timeout=0.01)
         waits = asyncio.create_task(lock.acquire())
         await sleeping(waits)
-        neighbour.run("lock.release(); semlock._native.drain_pool()")
+        neighbour.run("lock.release(); semlock._core.capi.drain_pool()")
         async with await waits:
             pass
 
@@ -560,7 +565,7 @@ def test_a_policy_of_the_users_is_asked_at_once_and_again_by_the_clock(path, nei
 
 
 def test_who_waits_tells_of_it(path, monkeypatch):
-    monkeypatch.setattr("semlock._notice._FIRST_GAP", 0.01)
+    monkeypatch.setattr("semlock._waiting.notice._FIRST_GAP", 0.01)
     told = []
 
     async def main():
@@ -846,14 +851,14 @@ def test_an_event_source_is_given_back_by_the_last_who_uses_it(path, nothing_lef
     """The garbage collector may come to a hub before it comes to its waits."""
 
     def idle():
-        return {kept - 1 for kept in _native.POOL.idle_events if kept}
+        return {kept - 1 for kept in capi.POOL.idle_events if kept}
 
     with Lock(path) as lock:
         for hub_first in (True, False):
             hub = _hub.Hub()
             events = hub.events
-            wait = _async_waiter.LoopWait(hub, (lock._native,))
-            assert wait.wait(_native.now_ns()) == _native.LOOK
+            wait = async_waiter.LoopWait(hub, (lock._native,))
+            assert wait.wait(capi.now_ns()) == capi.LOOK
             assert events not in idle()
             if hub_first:
                 hub.__del__()
@@ -955,8 +960,8 @@ def test_trio_tasks_wait_too(trio, path, names, neighbour):
     import trio.testing
 
     trio.run(main)
-    _native.drain_pool()
-    neighbour.run("semlock._native.drain_pool()")
+    capi.drain_pool()
+    neighbour.run("semlock._core.capi.drain_pool()")
     assert names() == []
 
 
@@ -980,7 +985,7 @@ def test_trio_tasks_give_up(trio, path, names):
             assert lock.held
 
     trio.run(main)
-    _native.drain_pool()
+    capi.drain_pool()
     assert names() == []
 
 

@@ -21,12 +21,12 @@ from semlock import (
     Lock,
     SharedLock,
     SlotLock,
-    _hub,
-    _mine,
-    _native,
     acquire_all_async,
     acquire_any_async,
 )
+from semlock._core import capi
+from semlock._locks import mine
+from semlock._waiting import hub as _hub
 from support import Child, Strike, in_a_fork, trio_or_skip, wine_keeps_locked_names
 
 
@@ -45,15 +45,15 @@ def files():
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path, neighbour):
     """See that no file is left behind, and no descriptor."""
-    _native.drain_pool()
+    capi.drain_pool()
     before = files()
     yield
-    neighbour.run("semlock._native.drain_pool()")
-    _native.drain_pool()
+    neighbour.run("semlock._core.capi.drain_pool()")
+    capi.drain_pool()
     assert os.listdir(tmp_path) == []
-    assert _mine._reading == {}
+    assert mine._reading == {}
     # Event sources are kept for the next wait.
-    assert files() <= before + len(_native.POOL.idle_events)
+    assert files() <= before + len(capi.POOL.idle_events)
 
 
 async def whole(function):
@@ -551,9 +551,9 @@ def test_tasks_that_want_all_in_any_order_come_to_an_end(path):
 
 def test_a_task_cancelled_while_it_holds_some_lets_go_of_them(path, monkeypatch):
     """The patient phase, in which some are held while another is waited for."""
-    monkeypatch.setattr(semlock._many, "chance", lambda: 0.5)
-    monkeypatch.setattr(semlock._many, "_FIRST_PATIENCE", 60.0)
-    monkeypatch.setattr(semlock._many, "_LONGEST_PATIENCE", 60.0)
+    monkeypatch.setattr(semlock._locks.many, "chance", lambda: 0.5)
+    monkeypatch.setattr(semlock._locks.many, "_FIRST_PATIENCE", 60.0)
+    monkeypatch.setattr(semlock._locks.many, "_LONGEST_PATIENCE", 60.0)
 
     async def main():
         locks = [AsyncLock(f"{path}.{name}") for name in "ab"]
@@ -705,7 +705,7 @@ def test_cancelling_at_any_suspension_leaves_nothing(path, way):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        _native.drain_pool()
+        capi.drain_pool()
         assert os.listdir(os.path.dirname(path)) == []
         got = await struck(take(), 1)  # all is free, so it needs no wait
         got.release() if isinstance(got, AsyncLock) else await got.__aexit__(None, None, None)
@@ -714,8 +714,9 @@ def test_cancelling_at_any_suspension_leaves_nothing(path, way):
 
 
 FILES = (
-    "_async.py", "_async_holding.py", "_async_many.py", "_async_shared.py", "_async_slots.py",
-    "_many.py", "_shared.py", "_slots.py", "_steps.py",
+    "_locks/async_lock.py", "_locks/async_holding.py", "_locks/async_many.py",
+    "_locks/async_shared.py", "_locks/async_slots.py", "_locks/many.py", "_locks/shared.py",
+    "_locks/slots.py", "_waiting/steps.py",
 )  # fmt: skip
 
 
@@ -752,7 +753,7 @@ def test_ctrl_c_leaves_it_held_or_nothing(path, way):
             for lock in holders:
                 if lock.held:
                     lock.release()
-            _native.drain_pool()
+            capi.drain_pool()
             assert os.listdir(os.path.dirname(path)) == [], strike.where
             assert not any(slot._native.held for slot in slots._locks)
             if not strike.struck:

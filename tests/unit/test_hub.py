@@ -13,7 +13,10 @@ import sys
 
 import pytest
 
-from semlock import Lock, _async_waiter, _hub, _native, _sleeping
+from semlock import Lock
+from semlock._core import capi
+from semlock._waiting import async_waiter, sleeping
+from semlock._waiting import hub as _hub
 from support import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no loop hears anything there")
@@ -41,12 +44,12 @@ async def heard_while_it_is_woken(path, patience):
     for lock in held:
         lock.acquire()
     mine = [Lock(lock.path) for lock in held]
-    wait = _async_waiter.LoopWait(hub, [lock._native for lock in mine])
+    wait = async_waiter.LoopWait(hub, [lock._native for lock in mine])
 
     async def hear():
         # It lets those be who live, like any waiter.
-        while (outcome := await hear_of(hub, wait)) == _native.LOOK:
-            wait.judged(wait.which, _native.look(mine[wait.which]._encoded))
+        while (outcome := await hear_of(hub, wait)) == capi.LOOK:
+            wait.judged(wait.which, capi.look(mine[wait.which]._encoded))
         return outcome
 
     woken = asyncio.create_task(hear())
@@ -58,11 +61,11 @@ async def heard_while_it_is_woken(path, patience):
         hub._read()
     # It was chosen when the first was told, and has not run yet.
     assert not woken.done()
-    assert await woken == _native.FREE
+    assert await woken == capi.FREE
     assert wait.which == 0
     held[0].acquire()
     try:
-        assert await asyncio.wait_for(hear(), patience) == _native.FREE
+        assert await asyncio.wait_for(hear(), patience) == capi.FREE
         assert wait.which == 1
     except asyncio.TimeoutError:
         return False
@@ -73,14 +76,14 @@ async def heard_while_it_is_woken(path, patience):
 
 
 def only_rechecks(monkeypatch):
-    monkeypatch.setattr(_native.POOL, "safety", 10**12)
+    monkeypatch.setattr(capi.POOL, "safety", 10**12)
 
 
 @pytest.fixture(autouse=True)
 def only_news(monkeypatch):
     only_rechecks(monkeypatch)
     # No file is used again: whoever takes the one lock would tell those who watch the other.
-    monkeypatch.setattr(_native.POOL, "keep", 0)
+    monkeypatch.setattr(capi.POOL, "keep", 0)
 
 
 def test_a_task_that_is_being_woken_still_hears(path):
@@ -88,11 +91,11 @@ def test_a_task_that_is_being_woken_still_hears(path):
 
 
 def test_what_is_told_meanwhile_is_lost_on_one_that_hears_no_more(path, monkeypatch):
-    wake = _sleeping.Sleeper._wake
+    wake = sleeping.Sleeper._wake
 
     def wake_deaf(self, outcome):
         self.end()
         wake(self, outcome)
 
-    monkeypatch.setattr(_sleeping.Sleeper, "_wake", wake_deaf)
+    monkeypatch.setattr(sleeping.Sleeper, "_wake", wake_deaf)
     assert not asyncio.run(heard_while_it_is_woken(path, 0.5))

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from semlock import LockInfo, _native
-from semlock._identity import judge, other_process, this_process
-from semlock._records import decode_text
+from semlock import LockInfo
+from semlock._core import capi
+from semlock._core.identity import judge, other_process, this_process
+from semlock._core.records import decode_text
 
 
 def view(*, witness=-1, local=1, ctime_ns=None):
@@ -144,7 +145,7 @@ def test_a_zombie_is_dead():
 
 @pytest.mark.parametrize("claim", ["kept", "left"])
 def test_an_earlier_boot_is_over_if_the_filesystem_was_local_to_both(claim):
-    old = _native.boot_time() - 2 * 10**9
+    old = capi.boot_time() - 2 * 10**9
     assert judge(me(boot="other", witness=claim), view(ctime_ns=old))[0] == "dead"
     assert judge(me(boot="other", witness=claim), view(local=0, ctime_ns=old))[0] == "unknown"
     assert judge(me(boot="other", witness="none"), view(ctime_ns=old))[0] == "unknown"
@@ -152,7 +153,7 @@ def test_an_earlier_boot_is_over_if_the_filesystem_was_local_to_both(claim):
 
 @pytest.mark.parametrize("claim", ["kept", "left"])
 def test_another_boot_is_unknown_if_the_file_was_made_since_this_one(claim):
-    new = _native.boot_time() + 10**9
+    new = capi.boot_time() + 10**9
     for witness in (0, -1):
         info = me(boot="other", witness=claim)
         assert judge(info, view(witness=witness, ctime_ns=new))[0] == "unknown"

@@ -369,7 +369,7 @@ class TestReleasing:
         assert semlock.status(path).verdict == "alive"
         with pytest.raises(semlock.LockDeadlockError, match=r"test_lock\.py"):
             semlock.Lock(path).acquire()
-        dropped = semlock._process._dropped
+        dropped = semlock._core.registry._dropped
         [held] = [lock for lock in dropped if lock.path == path]
         dropped.remove(held)
         held.release()
@@ -401,7 +401,7 @@ class TestCheckAndRefresh:
         with semlock.Lock(path, tag="x") as lock:
             before = content_of(path)
             inode = os.stat(path).st_ino
-            monkeypatch.setattr("semlock._engine.time", lambda: lock._native.stamp + 12345)
+            monkeypatch.setattr("semlock._locks.base.time", lambda: lock._native.stamp + 12345)
             old = lock._native.stamp
             lock.refresh()
             after = content_of(path)

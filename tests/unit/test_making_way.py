@@ -14,7 +14,7 @@ import tempfile
 import pytest
 
 import semlock
-from semlock import _native
+from semlock._core import capi
 from support import PATIENCE, Child, state_of, wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -28,7 +28,7 @@ FAST = {"durability": "none"}
 def steps(monkeypatch):
     """What is done on the way into a wait, in order."""
     found = []
-    give_way, waiter = _native.give_way, semlock.Lock._waiter
+    give_way, waiter = capi.give_way, semlock.Lock._waiter
 
     def gives_way():
         found.append("gives way")
@@ -38,7 +38,7 @@ def steps(monkeypatch):
         found.append("waits")
         return waiter(self, timeout, asked)
 
-    monkeypatch.setattr(_native, "give_way", gives_way)
+    monkeypatch.setattr(capi, "give_way", gives_way)
     monkeypatch.setattr(semlock.Lock, "_waiter", waits)
     return found
 
@@ -59,13 +59,13 @@ def stands(path):
     name = "[0-9a-f]" * 16
     tickets = glob.glob(os.path.join(os.path.dirname(path), ".semlock-*.queue", name))
     return any(
-        _native.ticket_state(os.fsencode(ticket)) == _native.TICKET_WAITS for ticket in tickets
+        capi.ticket_state(os.fsencode(ticket)) == capi.TICKET_WAITS for ticket in tickets
     )
 
 
 # For all locks: this process has had them again and again, or has not had them at all.
 BURST = """
-for state in semlock._native.POOL.bursts:
+for state in semlock._core.capi.POOL.bursts:
     state.began, state.released = 0, 2**62 if {over} else 0
 """
 
@@ -140,7 +140,7 @@ lock = semlock.Lock({path!r}, fair={fair}, durability="none")
 MAKES_WAY = (
     """
 if {without}:
-    semlock._native.give_way = lambda: None
+    semlock._core.capi.give_way = lambda: None
 found, waiter = [], semlock.Lock._waiter
 
 def look_and_wait(self, timeout, asked):

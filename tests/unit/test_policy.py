@@ -62,9 +62,11 @@ def test_unreadable_waits_for_the_grace_time(path, monkeypatch):
 def test_unreadable_is_not_forbidden(path, monkeypatch):
     """A file that may not be read can be a record for all we know."""
     Path(path).write_text("pid=1\ntimestamp=1\n")
-    real = semlock._native.look
+    real = semlock._core.capi.look
     monkeypatch.setattr(
-        semlock._native, "look", lambda p: semlock._native.Instance(real(p).view, b"", -13)
+        semlock._core.capi,
+        "look",
+        lambda p: semlock._core.capi.Instance(real(p).view, b"", -13),
     )
     assert semlock.Lock(path, policy=Unreadable(0)).status().state == "unreadable"
 

@@ -3,8 +3,8 @@
 import pytest
 
 from semlock import LockInfo, LockRecordError
-from semlock._identity import Process
-from semlock._records import decode_text, encode_text
+from semlock._core.identity import Process
+from semlock._core.records import decode_text, encode_text
 
 GOOD = {
     "sema's own": (b"pid=7570\ntimestamp=1794992549\ntag=deploy\n", "deploy"),

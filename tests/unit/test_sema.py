@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock import _native, sema
+from semlock import sema
+from semlock._core import capi
 from semlock.sema import Semaphore
 from support import content_of, overwrite, take_away, wine_keeps_locked_names
 
@@ -95,8 +96,8 @@ def test_a_refresh_keeps_it_young(path):
 def test_a_wait_looks_every_retry_interval_and_ends_with_the_timeout(path, monkeypatch):
     foreign(path)
     looks = []
-    real = _native.look
-    monkeypatch.setattr(_native, "look", lambda *a: looks.append(time.monotonic()) or real(*a))
+    real = capi.look
+    monkeypatch.setattr(capi, "look", lambda *a: looks.append(time.monotonic()) or real(*a))
     began = time.monotonic()
     with pytest.raises(semlock.LockTimeoutError):
         Semaphore(path, timeout=0.3, retry_interval=0.05).acquire()

@@ -173,7 +173,7 @@ class TestCleaning:
     @pytest.fixture
     def later(self, monkeypatch):
         real = time.time
-        for module in ("semats", "policy", "_policy"):
+        for module in ("semats", "policy", "_core.verdicts"):
             monkeypatch.setattr(f"semlock.{module}.time", lambda: real() + 10)
 
     def test_removes_orphaned_temporary_files_and_stale_locks(self, path, gone, later, names):

@@ -14,9 +14,10 @@ import pytest
 
 import semlock
 from faultlib import mark_unfinished
-from semlock import _waiting, policy, retry, sidecar
-from semlock._identity import this_process
-from semlock._json_records import iso_time
+from semlock import policy, retry, sidecar
+from semlock._core.identity import this_process
+from semlock._core.json_records import iso_time
+from semlock._waiting import waiter
 from semlock.sidecar import RetryOptions, SidecarLock, acquire_file_lock
 from support import (
     Child,
@@ -45,8 +46,8 @@ def sleeping_quickly(monkeypatch):
         now[0] += seconds
         return False
 
-    monkeypatch.setattr("semlock._waiting.sleep_while_held", sleep)
-    monkeypatch.setattr("semlock._sidecar_lock.monotonic", lambda: now[0])
+    monkeypatch.setattr("semlock._waiting.waiter.sleep_while_held", sleep)
+    monkeypatch.setattr("semlock._systems.sidecar_lock.monotonic", lambda: now[0])
     yield pauses
 
 
@@ -216,7 +217,7 @@ class TestWaiting:
 
     def test_with_no_retries_is_one_try(self, target, monkeypatch):
         monkeypatch.setattr(
-            "semlock._waiting.sleep_while_held",
+            "semlock._waiting.waiter.sleep_while_held",
             lambda *_: pytest.fail("there is nothing to wait for"),
         )
         with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
@@ -224,7 +225,7 @@ class TestWaiting:
 
     def test_with_a_timeout_of_nothing_is_one_try(self, target, monkeypatch):
         monkeypatch.setattr(
-            "semlock._waiting.sleep_while_held",
+            "semlock._waiting.waiter.sleep_while_held",
             lambda *_: pytest.fail("there is nothing to wait for"),
         )
         with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
@@ -260,13 +261,13 @@ class TestWaiting:
     def test_a_pause_goes_on_when_another_was_faster(self, target, monkeypatch):
         """Early tries are extra ones: the schedule's own are not used up by them."""
         handle = acquire_file_lock(target)
-        real, pauses = _waiting.sleep_while_held, []
+        real, pauses = waiter.sleep_while_held, []
 
         def told(lock, seconds):
             pauses.append(seconds)
             return True if len(pauses) < 6 else real(lock, seconds)
 
-        monkeypatch.setattr("semlock._waiting.sleep_while_held", told)
+        monkeypatch.setattr("semlock._waiting.waiter.sleep_while_held", told)
         start = time.monotonic()
         with pytest.raises(sidecar.FileLockTimeoutError):
             acquire_file_lock(target, retry=retry.Every(0.1, retries=2))
@@ -669,16 +670,16 @@ class TestTheReclaimGuard:
     def test_that_appears_while_a_lock_is_won_makes_it_be_given_back(
         self, target, guard, names, monkeypatch
     ):
-        from semlock import _sidecar_lock
+        from semlock._systems import sidecar_lock
 
-        genuine = _sidecar_lock.try_lock
+        genuine = sidecar_lock.try_lock
 
         def win(*arguments):
             outcome = genuine(*arguments)
             guard.mkdir(exist_ok=True)
             return outcome
 
-        monkeypatch.setattr(_sidecar_lock, "try_lock", win)
+        monkeypatch.setattr(sidecar_lock, "try_lock", win)
         lock = SidecarLock(target)
         assert lock.try_acquire() is False
         assert not lock.held
@@ -687,16 +688,16 @@ class TestTheReclaimGuard:
     def test_under_which_the_new_lock_was_removed_makes_it_not_held(
         self, target, lock_file, monkeypatch
     ):
-        from semlock import _sidecar_lock
+        from semlock._systems import sidecar_lock
 
-        genuine = _sidecar_lock.try_lock
+        genuine = sidecar_lock.try_lock
 
         def win(*arguments):
             outcome = genuine(*arguments)
             take_away(lock_file)
             return outcome
 
-        monkeypatch.setattr(_sidecar_lock, "try_lock", win)
+        monkeypatch.setattr(sidecar_lock, "try_lock", win)
         lock = SidecarLock(target)
         assert lock.try_acquire() is False
         assert not lock.held
@@ -751,7 +752,7 @@ class TestTheHandle:
         self, target, lock_file, monkeypatch
     ):
         fcntl = pytest.importorskip("fcntl")
-        monkeypatch.setattr("semlock._engine.GUARD_PATIENCE", 0.01)
+        monkeypatch.setattr("semlock._locks.base.GUARD_PATIENCE", 0.01)
         handle = acquire_file_lock(target)
         with lock_file.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -1072,7 +1073,7 @@ class TestTheLockObject:
         mark_unfinished(lock_file)
         lock = SidecarLock(target)
         assert lock.try_acquire() is False
-        monkeypatch.setattr("semlock._policy.GRACE", 0)
+        monkeypatch.setattr("semlock._core.verdicts.GRACE", 0)
         assert lock.try_acquire() is True
         lock.release()
 
@@ -1111,6 +1112,6 @@ def test_clean_leaves_sidecar_locks_alone_and_removes_what_the_dead_left(
         assert list(tmp_path.glob(".semlock-*.kept"))
         child.run("h = sidecar.acquire_file_lock(a)")
         child.kill()
-    monkeypatch.setattr("semlock._cleaning.GRACE", 0)
+    monkeypatch.setattr("semlock._core.cleaning.GRACE", 0)
     semlock.clean(tmp_path)
     assert os.listdir(tmp_path) == ["state.json.lock"]

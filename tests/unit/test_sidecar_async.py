@@ -254,7 +254,7 @@ def test_releasing_ends_although_the_task_is_cancelled(target, lock_file):
 
 def test_releasing_gives_up_on_the_guard_and_can_be_tried_again(target, lock_file, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr("semlock._sidecar_lock.GUARD_PATIENCE", 0.01)
+    monkeypatch.setattr("semlock._systems.sidecar_lock.GUARD_PATIENCE", 0.01)
 
     async def main():
         handle = await sidecar.acquire_file_lock_async(target)

@@ -13,7 +13,7 @@ import pytest
 
 import semlock
 from semlock import sidecar
-from semlock._sidecar_record import compose
+from semlock._systems.sidecar_record import compose
 from semlock.sidecar import RetryOptions, SidecarLock
 from support import Child, make_link
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from semlock import LockRecordError
-from semlock._json_records import iso_time, parse_iso_time
-from semlock._sidecar_record import compose, restamp
+from semlock._core.json_records import iso_time, parse_iso_time
+from semlock._systems.sidecar_record import compose, restamp
 from semlock.sidecar import decode
 
 hypothesis = pytest.importorskip("hypothesis")

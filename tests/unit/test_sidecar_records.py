@@ -8,8 +8,8 @@ import pytest
 
 import semlock
 from semlock import LockRecordError, sidecar
-from semlock._json_records import decode_object, encode_object, iso_time, parse_iso_time
-from semlock._sidecar_record import compose, restamp, token_of
+from semlock._core.json_records import decode_object, encode_object, iso_time, parse_iso_time
+from semlock._systems.sidecar_record import compose, restamp, token_of
 from semlock.sidecar import SidecarLock, decode
 
 # What JavaScript's JSON.stringify makes of these, tried with Node 20.

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import semlock
-from semlock import _export, _stats, _tap
+from semlock._events import export, stats, tap
 from support import Child, in_a_fork, take_away
 
 FAST = {"durability": "none"}
@@ -18,8 +18,8 @@ FAST = {"durability": "none"}
 def counting():
     semlock.stats()
     yield
-    _stats.stop()
-    assert not _tap._listeners
+    stats.stop()
+    assert not tap._listeners
 
 
 def test_what_happened_is_counted_once_in_all_and_once_by_path(tmp_path):
@@ -43,7 +43,7 @@ def test_what_happened_is_counted_once_in_all_and_once_by_path(tmp_path):
     assert total.wait.count == total.held.count == 5
     assert found.locks[path].acquired == 4
     assert found.locks[other].acquired == found.locks[other].refused == 1
-    for name in _export._COUNTERS:
+    for name in export._COUNTERS:
         parts = [getattr(counts, name) for counts in found.locks.values()]
         assert sum(parts) == getattr(total, name)
 
@@ -89,12 +89,12 @@ def test_what_was_given_doesnt_change_any_more(path):
     ],
 )
 def test_a_duration_is_counted_under_the_smallest_bound_that_it_keeps(nanoseconds, bound):
-    histogram = _stats.Histogram()
+    histogram = stats.Histogram()
     histogram.add(nanoseconds)
     assert histogram.count == sum(histogram.buckets) == 1
     assert histogram.quantile(0.5) == bound
     assert list(histogram.as_dict()["buckets"].values()) == [1]
-    assert _stats.Histogram().quantile(0.5) is None
+    assert stats.Histogram().quantile(0.5) is None
 
 
 def test_threads_lose_no_count(tmp_path):
@@ -120,13 +120,13 @@ def test_threads_lose_no_count(tmp_path):
 
 
 def test_any_number_of_paths_needs_bounded_room(tmp_path, monkeypatch):
-    monkeypatch.setattr(_stats, "PATHS_LIMIT", 3)
+    monkeypatch.setattr(stats, "PATHS_LIMIT", 3)
     for number in range(10):
         with semlock.Lock(tmp_path / str(number), **FAST):
             pass
     found = semlock.stats()
     assert len(found.locks) == 4
-    assert found.locks[_stats.OTHERS].acquired == 7
+    assert found.locks[stats.OTHERS].acquired == 7
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -179,7 +179,7 @@ def test_prometheus_reads_the_numbers(tmp_path, by_lock):
     assert found[("semlock_acquired_total", *label)] == 2
     assert found[("semlock_held_seconds_count", *label)] == 2
     buckets = [found[key] for key in found if key[0] == "semlock_held_seconds_bucket"]
-    assert len(buckets) == len(_stats.BOUNDS) + 1
+    assert len(buckets) == len(stats.BOUNDS) + 1
     assert buckets == sorted(buckets)
     assert buckets[-1] == 2
 
@@ -223,4 +223,4 @@ def test_opentelemetry_collects_the_numbers(path):
     assert metrics["semlock.lost"].value == 0
     held = metrics["semlock.held.duration"]
     assert held.count == 2
-    assert tuple(held.explicit_bounds) == _stats.BOUNDS
+    assert tuple(held.explicit_bounds) == stats.BOUNDS

@@ -257,14 +257,14 @@ class TestReclaiming:
         mark_unfinished(path)
         assert not semlock.Lock(path).try_acquire()
         later = time.time() + 3
-        monkeypatch.setattr("semlock._policy.time", lambda: later)
+        monkeypatch.setattr("semlock._core.verdicts.time", lambda: later)
         with semlock.Lock(path) as lock:
             assert semlock.status(path).info == lock.info
 
     def test_a_foreign_empty_file_is_somebodys_lock_for_ever(self, path, monkeypatch):
         Path(path).touch()
         later = time.time() + 1e6
-        monkeypatch.setattr("semlock._policy.time", lambda: later)
+        monkeypatch.setattr("semlock._core.verdicts.time", lambda: later)
         assert not semlock.Lock(path).try_acquire()
 
 
@@ -305,7 +305,7 @@ class TestRemove:
             lock.acquire()
 
     def test_a_look_that_is_out_of_date_removes_nothing(self, path):
-        from semlock._status import remove_exactly
+        from semlock._core.status import remove_exactly
 
         lock = semlock.Lock(path, durability="none")
         for _ in range(4):
@@ -323,12 +323,12 @@ class TestRemove:
     def test_who_sits_on_the_guard_is_waited_for_but_not_for_ever(self, path, monkeypatch):
         import fcntl
 
-        monkeypatch.setattr("semlock._status.GUARD_PATIENCE", 0.01)
+        monkeypatch.setattr("semlock._core.status.GUARD_PATIENCE", 0.01)
         foreign(path)
         with open(path) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             with pytest.raises(semlock.LockTimeoutError, match="flock"):
-                semlock._status.remove_exactly(
+                semlock._core.status.remove_exactly(
                     semlock.status(path), os.fsencode(path), robs=True, patience=0.01
                 )
             assert semlock.Lock(path, policy=lambda found: True).try_acquire() is False
@@ -347,7 +347,7 @@ class TestRemove:
             pauses.append(seconds)
             time.sleep(0.02)
 
-        for module in ("semlock._engine", "semlock._status"):
+        for module in ("semlock._locks.base", "semlock._core.status"):
             monkeypatch.setattr(f"{module}.GUARD_PATIENCE", 0.01)
             monkeypatch.setattr(f"{module}.sleep", slow)
         lock = semlock.Lock(path)

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 import semlock
-from semlock import _process
-from semlock._native import OK, TURN
-from semlock._steps import Call, Pause, Wins, insisting, run, run_async
+from semlock._core import registry
+from semlock._core.capi import OK, TURN
+from semlock._waiting.steps import Call, Pause, Wins, insisting, run, run_async
 from support import Child, Strike
 
 
@@ -123,7 +123,7 @@ def test_an_error_of_a_wait_leaves_no_place_in_the_queue(tmp_path):
         lock = semlock.Lock(path, fair=True, on_wait=refuse)
         with pytest.raises(RuntimeError) as kept:
             lock.acquire()
-        assert not _process._waits
+        assert not registry._waits
         child.run("lock.release()")
     del kept
 
@@ -207,7 +207,7 @@ def test_an_interrupt_anywhere_in_the_driver_closes_the_generator():
 
     for at in itertools.count(1):
         begun, ended = [], []
-        strike = Strike(at, operation, ("_steps.py",))
+        strike = Strike(at, operation, ("_waiting/steps.py",))
         assert ended == begun, strike.where
         if not strike.struck:
             break

@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock import _heartbeat, _native, task
-from semlock._status import GUARD_PATIENCE
-from semlock._task_audit import NAME
-from semlock._task_network import NETWORK_RETRY, Pauses
-from semlock._task_owner import refresh_interval
+from semlock import task
+from semlock._core import capi
+from semlock._core.status import GUARD_PATIENCE
+from semlock._locks import heartbeat
+from semlock._systems.task_audit import NAME
+from semlock._systems.task_network import NETWORK_RETRY, Pauses
+from semlock._systems.task_owner import refresh_interval
 from semlock.retry import Every, Growing
 from semlock.task import LockOwner, TaskLock
 from support import (
@@ -167,7 +169,7 @@ def test_a_killed_holder_leaves_nothing_that_blocks(path, names):
         child.kill()
     with quiet(path):
         pass
-    _native.drain_pool()
+    capi.drain_pool()
     assert names() == []
 
 
@@ -231,7 +233,7 @@ def test_the_heartbeat_logs_a_loss_if_nobody_is_to_be_told(path, caplog):
     lock.acquire()
     semlock.remove(path, force=True)
     with caplog.at_level(logging.ERROR, "semlock"):
-        _heartbeat._beat(lock, 1.0)
+        heartbeat._beat(lock, 1.0)
         told = "was held here"
         wait_until(lambda: told in caplog.text, "it is logged")
     with pytest.raises(semlock.LockLostError):
@@ -245,11 +247,11 @@ def test_a_refresh_that_fails_is_reported_and_tried_again_in_time(path, caplog, 
         before = lock.info
         now[0] += 2700
         with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "semlock"):
-            patch.setattr(_native, "refresh_lock", lambda *_: -errno.EIO)
-            _heartbeat._due.clear()
-            _heartbeat._beat(lock, lock._heartbeat)
+            patch.setattr(capi, "refresh_lock", lambda *_: -errno.EIO)
+            heartbeat._due.clear()
+            heartbeat._beat(lock, lock._heartbeat)
             wait_until(lambda: "failed; it is tried again" in caplog.text, "it is logged")
-        _, interval, _, _ = _heartbeat._due[id(lock)]
+        _, interval, _, _ = heartbeat._due[id(lock)]
         assert 2700 + 4 * interval < 3600
         assert lock.info == before
         lock.refresh()
@@ -257,16 +259,16 @@ def test_a_refresh_that_fails_is_reported_and_tried_again_in_time(path, caplog, 
 
 
 def test_somebody_who_sits_on_the_guard_does_not_end_the_heartbeat(path, monkeypatch):
-    monkeypatch.setattr("semlock._engine.GUARD_PATIENCE", 0.002)
+    monkeypatch.setattr("semlock._locks.base.GUARD_PATIENCE", 0.002)
     assert GUARD_PATIENCE > 1
     with quiet(path, ttl=3600, auto_refresh=True) as lock:
         before = lock.info
         with monkeypatch.context() as patch:
-            patch.setattr(_native, "refresh_lock", lambda *_: _native.GUARDED)
+            patch.setattr(capi, "refresh_lock", lambda *_: capi.GUARDED)
             with pytest.raises(semlock.LockTimeoutError, match="keeps its file locked"):
                 lock.refresh()
         assert lock.info == before
-        assert _heartbeat._due[id(lock)][1] < 3600 / 4
+        assert heartbeat._due[id(lock)][1] < 3600 / 4
 
 
 @wine_keeps_locked_names
@@ -538,7 +540,7 @@ def test_processes_share_a_log_without_mixing_lines(path):
 class Somewhere:
     """A look at a file that is on some filesystem."""
 
-    def __init__(self, local, error=0, kind=_native.REGULAR):
+    def __init__(self, local, error=0, kind=capi.REGULAR):
         self.error = error
         self.local = local
         self.kind = kind
@@ -560,12 +562,12 @@ def pauses_of(schedule):
     [
         (Somewhere(local=0), True), (Somewhere(local=1), False), (None, False),
         (Somewhere(local=0, error=-errno.EACCES), False),
-        (Somewhere(local=0, kind=_native.DIRECTORY), False),
+        (Somewhere(local=0, kind=capi.DIRECTORY), False),
     ],
     ids=["remote", "local", "free", "unreadable", "directory"],
 )  # fmt: skip
 def test_the_filesystem_is_asked_when_a_wait_begins(look, slow, path, monkeypatch):
-    monkeypatch.setattr(_native, "look", lambda _: look)
+    monkeypatch.setattr(capi, "look", lambda _: look)
     schedule = quiet(path)._retry
     assert isinstance(schedule, Pauses)
     assert pauses_of(schedule) == (pytest.approx(SLOW) if slow else None)
@@ -575,18 +577,18 @@ def test_a_filesystem_that_can_not_be_asked_is_not_waited_for(path, monkeypatch)
     def fail(_):
         raise PermissionError
 
-    monkeypatch.setattr(_native, "look", fail)
+    monkeypatch.setattr(capi, "look", fail)
     assert pauses_of(quiet(path)._retry) is None
 
 
 def test_a_wait_on_a_network_is_ten_tries(path, monkeypatch):
     tries = []
     quick = Growing(0.001, longest=0.002, retries=NETWORK_RETRY.retries)
-    monkeypatch.setattr("semlock._task_lock.NETWORK_RETRY", quick)
+    monkeypatch.setattr("semlock._systems.task_lock.NETWORK_RETRY", quick)
     for name in ("try_lock", "try_anyway"):
-        real = getattr(_native, name)
+        real = getattr(capi, name)
         monkeypatch.setattr(
-            f"semlock._engine.{name}", lambda *a, real=real: tries.append(1) or real(*a)
+            f"semlock._locks.base.{name}", lambda *a, real=real: tries.append(1) or real(*a)
         )
     with quiet(path):
         waiter = quiet(path, network=True)

@@ -34,7 +34,7 @@ def test_an_interrupt_while_the_log_is_written_leaves_the_lock_free(
         raise KeyboardInterrupt
 
     lock = TaskLock(path, "me", reentrant=reentrant)
-    monkeypatch.setattr("semlock._task_audit.log", interrupt)
+    monkeypatch.setattr("semlock._systems.task_audit.log", interrupt)
     enter = lock.__enter__ if how == "with" else getattr(lock, how)
     with pytest.raises(KeyboardInterrupt):
         enter()
@@ -57,7 +57,7 @@ class Strike:
     CHANCES = ("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")
     FILES = tuple(
         os.path.join(os.path.dirname(semlock.__file__), name)
-        for name in ("_task_lock.py", "_task_taking.py", "_steps.py")
+        for name in ("_systems/task_lock.py", "_systems/task_taking.py", "_waiting/steps.py")
     )
 
     def __init__(self, at, operation):

@@ -22,7 +22,8 @@ from faultlib import (
     stop_after,
     stop_before,
 )
-from semlock import _native, task
+from semlock import task
+from semlock._core import capi
 from semlock.task import TaskLock, decode, migrate
 from support import Child, content_of, make_link
 
@@ -152,7 +153,7 @@ def test_the_lock_of_a_semlock_process_is_left_alone_whatever_it_says(path):
         __slots__ = ()
 
         def _compose(self, owner):
-            return _native.Record(
+            return capi.Record(
                 OLD, stamp_at=-1, token_at=-1, witness_at=-1, mode=0o600, durability=0
             )
 
@@ -186,7 +187,7 @@ def test_a_migrated_lock_is_over_when_the_old_one_would_have_been(path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no other program takes the guard there")
 def test_who_sits_on_the_guard_is_waited_for_but_not_for_ever(path, monkeypatch):
-    monkeypatch.setattr("semlock._task_migrate.GUARD_PATIENCE", 0.003)
+    monkeypatch.setattr("semlock._systems.task_migrate.GUARD_PATIENCE", 0.003)
     Path(path).write_bytes(OLD)
     with Child("import os, fcntl") as child:
         child.run(f"f = open({path!r}); fcntl.flock(f, fcntl.LOCK_EX)")
@@ -197,22 +198,22 @@ def test_who_sits_on_the_guard_is_waited_for_but_not_for_ever(path, monkeypatch)
 
 def test_a_file_that_changes_at_every_look_is_left_alone(path, monkeypatch):
     Path(path).write_bytes(OLD)
-    monkeypatch.setattr(_native, "rewrite", lambda *_: _native.CHANGED)
+    monkeypatch.setattr(capi, "rewrite", lambda *_: capi.CHANGED)
     assert migrate(path).outcome == "changed"
 
 
 def test_the_core_refuses_what_would_cut_the_file(path):
     Path(path).write_bytes(OLD)
-    seen = _native.look(os.fsencode(path))
+    seen = capi.look(os.fsencode(path))
     refused = -87 if sys.platform == "win32" else -errno.EINVAL  # ERROR_INVALID_PARAMETER
     for text in (OLD[:-1], b"", b"x" * 4097):
-        assert _native.rewrite(os.fsencode(path), seen, text) == refused
+        assert capi.rewrite(os.fsencode(path), seen, text) == refused
     assert Path(path).read_bytes() == OLD
     os.unlink(path)
-    assert _native.rewrite(os.fsencode(path), seen, OLD) == _native.LOST
+    assert capi.rewrite(os.fsencode(path), seen, OLD) == capi.LOST
     assert not os.path.exists(path)
     make_link(path, "elsewhere")
-    assert _native.rewrite(os.fsencode(path), seen, OLD) == _native.LOST
+    assert capi.rewrite(os.fsencode(path), seen, OLD) == capi.LOST
 
 
 # ---------------------------------------------------------------- races and faults

@@ -15,7 +15,8 @@ import pytest
 import semlock
 import support
 from faultlib import Actor, ActorError, build_shim, compiler, stop_after, stop_before
-from semlock import _native, task
+from semlock import task
+from semlock._core import capi
 from semlock.task import LockOwner, ReclaimDecision, TaskLock, decide, decode
 from support import Child, overlaps, read_holds, wine_keeps_locked_names
 from wine import WINE
@@ -220,7 +221,7 @@ def test_the_dead_are_not_robbed_but_only_removed_while_they_are_dead(
 ):
     """Whoever is proven to be dead and turns out to live when it comes to it is let alone."""
     asked = []
-    real = _native.remove
+    real = capi.remove
 
     def remove(place, seen, *, despite_witness):
         asked.append(despite_witness)
@@ -229,7 +230,7 @@ def test_the_dead_are_not_robbed_but_only_removed_while_they_are_dead(
     with Child(SETUP) as child:
         child.run(f"lock = TaskLock({path!r}, 'pid-1@child', ttl=60); lock.try_acquire()")
         child.kill()
-    monkeypatch.setattr(_native, "remove", remove)
+    monkeypatch.setattr(capi, "remove", remove)
     clock = (lambda: 1e11) if reason == "LOCK_EXPIRED" else time.time
     lock = TaskLock(path, "me", clock=clock)
     assert lock.reclaim().metadata["reclaimed_reason"] == reason

@@ -13,9 +13,9 @@ import pytest
 
 import semlock
 from semlock import task
-from semlock._identity import Process
-from semlock._task_records import encode, put_since, since_of
-from semlock._task_schema import digest, without_secrets, without_token
+from semlock._core.identity import Process
+from semlock._systems.task_records import encode, put_since, since_of
+from semlock._systems.task_schema import digest, without_secrets, without_token
 from semlock.task import LockOwner, TaskLock, decode
 from support import content_of
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 import pytest
 
 from clilib import checked
-from semlock import _timeline, _timeline_report
-from semlock._timeline import read, timeline
+from semlock._timeline import reading, report
+from semlock._timeline.reading import read, timeline
 from semlock.cli import main
 
 MS = 1_000_000
@@ -195,7 +195,7 @@ def test_the_longest_waits_name_whom_they_were_behind(maker):
     maker.start(2, command="quick")
     maker.hold(0, 500, 1, tag="the nightly job")
     maker.hold(500, 510, 2, waited=400)
-    text = _timeline_report.report(maker.read(), "t")
+    text = report.report(maker.read(), "t")
     words = (
         "1. 400 ms for a.lock at +100 ms: quick 2; 400 ms of it behind slow 1 (the nightly job)"
     )
@@ -206,9 +206,9 @@ def test_three_behind_one_hold_are_a_convoy_and_two_are_none(maker):
     maker.hold(0, 100, 1)
     for number in (2, 3):
         maker.hold(100 * number, 100 * number + 1, number, waited=100 * number - 50)
-    assert _timeline_report.convoys(maker.read()) == []
+    assert report.convoys(maker.read()) == []
     maker.hold(400, 401, 4, waited=340)
-    (convoy,) = _timeline_report.convoys(maker.read())
+    (convoy,) = report.convoys(maker.read())
     assert (convoy.lock, convoy.most, convoy.waiters) == ("/run/a.lock", 3, 3)
     assert convoy.longest.process.pid == 1
 
@@ -218,10 +218,10 @@ def test_two_that_wait_all_the_time_over_many_hand_overs_are_a_convoy(maker):
         maker.hold(
             10 * number, 10 * number + 9.5, number % 3, waited=19 if number > 2 else None
         )
-    (convoy,) = _timeline_report.convoys(maker.read())
+    (convoy,) = report.convoys(maker.read())
     assert convoy.most == 2
     assert convoy.holds >= 8
-    text = _timeline_report.report(maker.read(), "t")
+    text = report.report(maker.read(), "t")
     assert "up to 2 of 3 waited" in text
     assert "it was held 95 % of the time" in text
 
@@ -234,7 +234,7 @@ def test_a_trace_without_events_has_a_report_and_pictures(maker, tmp_path):
 
 
 def test_locks_have_the_shortest_name_that_is_their_own():
-    names = _timeline_report.names_of(["/a/x/the.lock", "/a/y/the.lock", "/b/other.lock"])
+    names = report.names_of(["/a/x/the.lock", "/a/y/the.lock", "/b/other.lock"])
     assert list(names.values()) == ["x/the.lock", "y/the.lock", "other.lock"]
 
 
@@ -390,7 +390,7 @@ for _ in range(4):
     assert {process.pid for process in trace.processes} == {p.pid for p in running}
     assert all(wait.ended == "acquire" for wait in trace.waits)
     assert "the.lock" in drawn(file, "svg")
-    assert _timeline.timeline(file).startswith(file)
+    assert reading.timeline(file).startswith(file)
 
 
 def test_a_program_is_told_the_same_as_people(maker, capsys):
@@ -412,7 +412,7 @@ def test_a_program_is_told_the_same_as_people(maker, capsys):
     assert {fact["lock"] for fact in facts["lock"]} == set(trace.locks)
     assert sum(fact["holds"] for fact in facts["lock"]) == len(trace.holds)
     assert [fact["wait"] for fact in facts["wait"]] == [
-        span.length / 1e9 for span in _timeline_report.longest_waits(trace)
+        span.length / 1e9 for span in report.longest_waits(trace)
     ]
     assert facts["wait"][0]["behind_tag"] == "slow"
     assert [fact["most"] for fact in facts["convoy"]] == [3]

@@ -14,8 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import semlock
-from semlock import _process, _tap, _timeline, trace
-from semlock._engine import BaseLock
+from semlock import trace
+from semlock._core import registry
+from semlock._events import tap
+from semlock._locks.base import BaseLock
+from semlock._timeline import reading
 from support import (
     HANDLERS_RUN_AT,
     Child,
@@ -56,8 +59,8 @@ def events(file):
     trace.start(file)
     yield lambda: read(file)[1:]
     trace.stop()
-    assert not _tap._listeners
-    assert not _tap._originals
+    assert not tap._listeners
+    assert not tap._originals
 
 
 def kinds(events):
@@ -192,14 +195,14 @@ def test_trying_many_tells_of_those_that_were_taken(tmp_path, events):
 
 
 def test_locks_that_are_taken_together_tell_the_same(tmp_path, events):
-    before = dict(_tap._holds)
+    before = dict(tap._holds)
     locks = [semlock.Lock(tmp_path / name, **FAST) for name in "ab"]
     with semlock.acquire_all(locks):
         pass
     semlock.acquire_any(locks).release()
     assert kinds(events()).count("acquire") == kinds(events()).count("release") == 3
-    assert _tap._holds == before
-    assert not _tap._asking
+    assert tap._holds == before
+    assert not tap._asking
 
 
 SOME_KINDS = {
@@ -254,7 +257,7 @@ def test_a_wait_for_more_than_one_lock_is_told_from_its_beginning_to_its_end(
     assert kinds(told) == ["wait", "waited"]
     assert {event["lock"] for event in told} == {path + place}
     assert told[1]["waited"] > 0
-    [wait] = _timeline.read(file).waits
+    [wait] = reading.read(file).waits
     # The first of several locks may be the one that it ends with.
     assert (wait.lock, wait.ended) == (path + place, "acquire" if kind == "any" else "waited")
 
@@ -333,12 +336,12 @@ def test_a_lock_system_that_is_imported_while_it_is_traced_tells_too(tmp_path, f
 import json, sys
 import semlock.trace
 semlock.trace.start({file!r})
-assert "semlock._sidecar_lock" not in sys.modules
+assert "semlock._systems.sidecar_lock" not in sys.modules
 from semlock import sidecar
 with sidecar.acquire_file_lock({str(tmp_path / "x")!r}):
     pass
 semlock.trace.stop()
-assert "_acquiring" not in [name for _, name, _ in semlock._tap._originals]
+assert "_acquiring" not in [name for _, name, _ in semlock._events.tap._originals]
 """
     subprocess.run([sys.executable, "-c", code], check=True)
     assert kinds(read(file)) == ["start", "request", "acquire", "release", "exit"]
@@ -358,26 +361,26 @@ def every_method():
 
 def test_nothing_is_left_of_a_trace_that_has_stopped(path, file):
     before = every_method()
-    release_now = _process.release_now
+    release_now = registry.release_now
     trace.start(file)
     changed = {key for key, value in every_method().items() if before.get(key) is not value}
     assert (BaseLock, "_take") in changed
     semlock.stats()
     trace.stop()
     assert every_method() != before  # somebody still counts
-    semlock._stats.stop()
+    semlock._events.stats.stop()
     after = every_method()
     assert after.keys() == before.keys()
     assert all(after[key] is value for key, value in before.items())
-    assert _process.release_now is release_now
-    assert semlock._status.on_removed is None
-    assert not _tap._asking
+    assert registry.release_now is release_now
+    assert semlock._core.status.on_removed is None
+    assert not tap._asking
 
 
 def test_a_program_that_doesnt_trace_has_no_methods_that_tell(path):
     code = (
         "import sys, semlock\n"
-        "assert 'semlock._tap' not in sys.modules and 'semlock.trace' not in sys.modules"
+        "assert 'semlock._events.tap' not in sys.modules and 'semlock.trace' not in sys.modules"
     )
     environment = {k: v for k, v in os.environ.items() if k != "SEMLOCK_TRACE"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
@@ -465,8 +468,8 @@ def test_a_forked_child_writes_under_its_own_name(path, file):
 @needs_fork
 def test_a_forked_child_knows_nothing_of_its_parents_holds(path, events):
     with semlock.Lock(path):
-        assert _tap._holds
-        assert in_a_fork(lambda: len(_tap._holds)) == 0
+        assert tap._holds
+        assert in_a_fork(lambda: len(tap._holds)) == 0
 
 
 def test_half_a_line_spoils_no_other(path, file, monkeypatch):
@@ -569,12 +572,12 @@ def test_a_listener_that_uses_locks_itself_doesnt_hear_of_them(tmp_path, path):
         with semlock.Lock(tmp_path / "of the log", **FAST):
             pass
 
-    _tap.listen(listener)
+    tap.listen(listener)
     try:
         with semlock.Lock(path):
             pass
     finally:
-        _tap.unlisten(listener)
+        tap.unlisten(listener)
     assert heard == [path] * 3
 
 
@@ -614,7 +617,7 @@ def test_ctrl_c_anywhere_leaves_the_lock_held_or_free_and_the_trace_true(path, f
                 lock.acquire()
             todo = {"acquire": lock.acquire, "try_acquire": lock.try_acquire, "block": block,
                     "nested": lock.acquire, "release": lock.release}[operation]  # fmt: skip
-            strike = Strike(at, todo, ("_tap.py", "trace.py"))
+            strike = Strike(at, todo, ("_events/tap.py", "trace.py"))
             assert lock.held == os.path.exists(path)
             depth = 0
             while lock.held:
@@ -627,10 +630,10 @@ def test_ctrl_c_anywhere_leaves_the_lock_held_or_free_and_the_trace_true(path, f
                 assert not rest, f"done, but a handler could still run: {strike.where}"
             if operation == "nested":
                 assert depth in (1, 2)
-            if _tap._telling:
+            if tap._telling:
                 # No handler runs where this stays behind; but then no more was told.
                 untold.append(at)
-                _tap._telling.clear()
+                tap._telling.clear()
             if not strike.struck:
                 return at
         raise AssertionError

@@ -34,8 +34,8 @@ SETUP = (
 
 @pytest.fixture(autouse=True)
 def only_news(monkeypatch):
-    monkeypatch.setattr("semlock._waiting._SAFETY", 3600.0)
-    monkeypatch.setattr(semlock._native.POOL, "safety", 3600 * 10**9)
+    monkeypatch.setattr("semlock._waiting.waiter._SAFETY", 3600.0)
+    monkeypatch.setattr(semlock._core.capi.POOL, "safety", 3600 * 10**9)
 
 
 @pytest.fixture
@@ -318,7 +318,7 @@ def events_open(pid="self"):
 
 
 def kept_events():
-    return sum(kept > 0 for kept in semlock._native.POOL.idle_events)
+    return sum(kept > 0 for kept in semlock._core.capi.POOL.idle_events)
 
 
 # ---------------------------------------------------------------- fork and exec

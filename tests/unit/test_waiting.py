@@ -6,7 +6,7 @@ import os
 import pytest
 
 import semlock
-from semlock._waiting import Waiter, growing_pauses
+from semlock._waiting.waiter import Waiter, growing_pauses
 
 
 class Time:
@@ -67,7 +67,7 @@ def test_no_two_waiters_keep_step(chance):
 def test_a_wall_clock_that_jumps_changes_no_timeout(path, monkeypatch):
     jumps = iter(range(10**9, 10**12, 10**9))
     with semlock.Lock(path) as holder:
-        monkeypatch.setattr("semlock._status.time", lambda: float(next(jumps)))
+        monkeypatch.setattr("semlock._core.status.time", lambda: float(next(jumps)))
         other = semlock.Lock(path)
         assert other.try_acquire() is False
         holder.check()
@@ -76,7 +76,7 @@ def test_a_wall_clock_that_jumps_changes_no_timeout(path, monkeypatch):
 def test_a_holder_that_lives_on_is_judged_more_and_more_seldom(path, monkeypatch):
     looks = []
     now = [10**12]
-    monkeypatch.setattr("semlock._native.now_ns", lambda: now[0])
+    monkeypatch.setattr("semlock._core.capi.now_ns", lambda: now[0])
     look = semlock.Lock.status
 
     def counting(self):

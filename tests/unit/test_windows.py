@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock import AsyncLock, _hub, _native
-from semlock._append import open_to_append
-from semlock._status import remove_exactly
+from semlock import AsyncLock
+from semlock._core import capi
+from semlock._core.append import open_to_append
+from semlock._core.status import remove_exactly
+from semlock._waiting import hub
 from support import WINE, Child, content_of, share, wait_until
 
 windows = pytest.mark.skipif(sys.platform != "win32", reason="it is about Windows")
@@ -211,7 +213,7 @@ def test_a_wait_ends_when_what_is_deleted_is_closed(path, leaving):
 
 @windows
 def test_an_error_says_what_windows_says_of_it(path):
-    error = _native.os_error(-5, path)
+    error = capi.os_error(-5, path)
     assert isinstance(error, PermissionError)
     assert (error.winerror, error.filename) == (5, path)
     assert error.strerror.rstrip(".") == ctypes.FormatError(5).rstrip(".")
@@ -223,7 +225,7 @@ def test_an_error_says_what_windows_says_of_it(path):
 @pytest.fixture
 def deaf(monkeypatch):
     """Let no loop hear of anything, as on Windows, so that waits pause and look."""
-    monkeypatch.setattr(_native, "take_events", lambda: -1)
+    monkeypatch.setattr(capi, "take_events", lambda: -1)
 
 
 async def elsewhere(function):
@@ -238,12 +240,12 @@ def test_a_task_waits_without_hearing(path, deaf):
         waiting = asyncio.create_task(AsyncLock(path).acquire(timeout=30))
         await asyncio.sleep(0.05)
         assert not waiting.done()
-        assert _hub.hub_here().events == -1
-        assert len(_hub.hub_here().waits) == 1
+        assert hub.hub_here().events == -1
+        assert len(hub.hub_here().waits) == 1
         holder.release()
         async with await waiting:
             assert semlock.status(path).verdict == "alive"
-        assert not _hub.hub_here().waits
+        assert not hub.hub_here().waits
 
     asyncio.run(main())
     assert not os.path.exists(path)
@@ -259,7 +261,7 @@ def test_a_task_that_does_not_hear_is_in_time_and_can_be_cancelled(path, deaf):
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            assert not _hub.hub_here().waits
+            assert not hub.hub_here().waits
         with semlock.Lock(path, timeout=0):
             pass
 

@@ -1,0 +1,376 @@
+"""Removing what the dead have left: their locks, their kept claims, their places in queues.
+
+There is one way to find it, for the library, the command, the sweep and each lock system.
+Only what ``_forms`` claims by name and by exact form is a lock; what bears one of the core's
+own names is judged by what a kill can leave there.  Everything else stays.
+
+A directory is opened once and everything in it is reached through its descriptor, so that
+nothing is done anywhere else if the path is exchanged for a link meanwhile.  Nothing is opened
+but regular files of the size of a record, and no place in a queue waits for anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from time import time
+
+from semlock._core import capi
+from semlock._core.errors import LockPathError, LockTimeoutError
+from semlock._core.folders import Folder, Leftover, as_far_as_it_goes, opened_here
+from semlock._core.queues import PREFIX, is_queue, is_ticket, queue_of
+from semlock._core.records import decode_text
+from semlock._core.status import LockStatus, is_unfinished, look_at, remove_exactly, was_removed
+from semlock._core.verdicts import GRACE
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from semlock._core.forms import Recogniser
+    from semlock._core.records import LockInfo
+    from semlock._core.status import StrPath
+    from semlock._core.verdicts import Policy
+
+    Orphan = Callable[[LockStatus], str | None]
+
+_READERS = ".readers"  # where the readers of a SharedLock are
+_GUARD_GRACE = 30.0
+_HEX = frozenset("0123456789abcdef")
+_LONGEST_INODE = 32
+
+_UNFINISHED = "it was never finished by the process that began to create it"
+_NO_READERS = "the readers of a lock were in it, and none is left"
+_CLOSED = "the process that made it has closed it"
+
+
+class Removed:
+    """One file or empty directory that ``clean`` removed, and why."""
+
+    __slots__ = ("info", "path", "reason")
+
+    path: str
+    reason: str
+    info: LockInfo | None
+
+    def __init__(self, path: str, reason: str, info: LockInfo | None) -> None:
+        self.path = path
+        self.reason = reason
+        self.info = info
+
+    def __repr__(self) -> str:
+        return f"Removed({self.path!r}, {self.reason!r})"
+
+
+def clean(directory_or_path: StrPath) -> list[Removed]:
+    """Remove the locks of dead holders, the places of dead waiters, and abandoned files.
+
+    Given a directory, everything directly in it, and the readers of its shared locks; given a
+    lock's path, that lock and what semlock keeps beside it.  A file goes only with proof: what
+    a living process made, what can't be judged, and whatever is not, byte for byte, a record
+    that semlock wrote stays.  This process's own kept claims there are given up too.
+
+    ``FileNotFoundError`` if there is no such directory.
+    """
+    return remove_all(leftovers(directory_or_path))
+
+
+def remove_all(found: Generator[Leftover, None, None]) -> list[Removed]:
+    """Remove what is found, and tell what went.  What is in use or another user's stays."""
+    try:
+        gone = [one for one in found if _remove(one)]
+    finally:
+        found.close()  # an error refers to this frame, and so to what is open
+    return [Removed(one.path, one.reason, one.info) for one in gone]
+
+
+def _remove(leftover: Leftover) -> bool:
+    try:
+        return leftover.remove()
+    except (LockTimeoutError, PermissionError, FileNotFoundError):
+        return False  # in use, another user's to remove, or gone
+
+
+def leftovers(
+    target: StrPath,
+    recognise: Recogniser | None = None,
+    policy: Policy | None = None,
+    orphan: Orphan | None = None,
+    guard: str = "",
+) -> Generator[Leftover, None, None]:
+    """Find what may be removed in a directory, or of a lock.
+
+    Remove it before the next is asked for: until then its directory is open.
+
+    ``recognise`` claims the files of a lock system, by default semlock's, and ``policy`` is
+    its rule.  ``orphan`` judges the temporary files of semats, which are left alone without.
+    ``guard`` is the ending of the directories by which fs-safe guards a removal.
+    """
+    text = os.fsdecode(target)
+    if not text:
+        raise LockPathError("a directory's path can't be empty", path=text, code=errno.ENOENT)
+    text = os.path.abspath(text)
+    directory, only = (text, None) if os.path.isdir(text) else os.path.split(text)
+    capi.drain_pool(directory)
+    with Folder(directory) as folder:
+        folder.open()
+        names = sorted(os.listdir(folder.listed))
+        if only is not None:
+            names = _belonging_to(only, names, folder)
+        search = _Search(folder, recognise, policy, orphan, only, guard)
+        for name in names:
+            yield from search.at(name)
+
+
+def _belonging_to(only: str, names: list[str], folder: Folder) -> list[str]:
+    """Choose a lock, its queue, readers and temporary files, and what the core keeps beside it."""
+    from semlock._core.forms import is_lock_name  # noqa: PLC0415 - for those who clean
+
+    queue = os.path.basename(queue_of(folder.path_of(only)))
+    chosen = [n for n in names if n == only or n.startswith(f"{only}.")]
+    if not (chosen or queue in names or is_lock_name(only)):
+        # A lock that is free leaves nothing, and neither does a mistake in a directory's name.
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder.path_of(only))
+    return [n for n in names if n in chosen or n == queue or _is_private(n)]
+
+
+_swept: set[str] = set()
+_SWEPT_LIMIT = 1000
+
+
+def sweep(directory: str) -> None:
+    """Remove the temporary files in a directory whose makers are dead, as far as that works.
+
+    It is a courtesy to those who come later, done once for each directory; what goes wrong is
+    no error of the caller.
+    """
+    if directory in _swept:
+        return
+    if len(_swept) >= _SWEPT_LIMIT:
+        _swept.clear()
+    _swept.add(directory)
+    try:
+        with Folder(directory) as folder:
+            search = _Search(folder.open())
+            for name in os.listdir(folder.listed):
+                if _is_private(name) or is_queue(name):
+                    for leftover in as_far_as_it_goes(search.at(name)):
+                        _remove(leftover)
+    except (OSError, ImportError):
+        return  # the last is said when the interpreter is about to end
+
+
+# ---------------------------------------------------------------- names
+
+
+def _is_private(name: str) -> bool:
+    """Tell a name like those under which the core keeps files of its own."""
+    return name.startswith(PREFIX) and name.endswith((".kept", ".tmp"))
+
+
+def _is_named_as_kept(name: str, inode: int) -> bool:
+    number = name.removeprefix(PREFIX).removesuffix(".kept")
+    exact = 0 < len(number) <= _LONGEST_INODE and _HEX.issuperset(number)
+    # The upper half of a long number is all that Python may not know.
+    return exact and (int(number, 16) - inode) % 2**64 == 0
+
+
+def _is_named_as_temporary(name: str) -> bool:
+    number = name.removeprefix(PREFIX).removesuffix(".tmp")
+    return len(number) == 32 and _HEX.issuperset(number)
+
+
+def _reason(found: LockStatus) -> str | None:
+    """Say why a file may go, also if another user must do it."""
+    return found.reason if found._barred is None else found._barred[0]
+
+
+def _has_closed(info: LockInfo, look: capi.Instance) -> bool:
+    return info.witness == "kept" and look.local and look.witness == 0
+
+
+# ---------------------------------------------------------------- finding
+
+
+class _Search:
+    """What is found in one directory, by the rules of one lock system."""
+
+    __slots__ = ("_folder", "_guard", "_in_use", "_only", "_orphan", "_policy", "_recognise")
+
+    def __init__(
+        self,
+        folder: Folder,
+        recognise: Recogniser | None = None,
+        policy: Policy | None = None,
+        orphan: Orphan | None = None,
+        only: str | None = None,
+        guard: str = "",
+    ) -> None:
+        self._folder = folder
+        self._guard = guard
+        self._recognise = recognise
+        self._policy = policy
+        self._orphan = orphan
+        self._only = only
+        self._in_use: set[tuple[int, int]] | None = None
+
+    def at(self, name: str) -> Iterator[Leftover]:
+        """Find what may be removed under one name; errors are those of the file that was named."""
+        try:
+            if not was_removed(name):
+                yield from self._at(name)
+        except (LockPathError, PermissionError):
+            if name == self._only:
+                raise  # it is no lock, or not ours to see
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # it was removed meanwhile
+
+    def _at(self, name: str) -> Iterator[Leftover]:
+        entry = self._folder.entry(name)
+        mode = os.lstat(entry).st_mode
+        if stat.S_ISDIR(mode):
+            yield from self._directory(name)
+        elif not stat.S_ISREG(mode):
+            if name == self._only:
+                look_at(self._folder.path_of(name), os.fsencode(entry), decode_text)
+        elif _is_private(name):
+            yield from self._private(name)
+        else:
+            yield from self._lock(name, named=name == self._only)
+
+    # ------------------------------------------------------------------ files
+
+    def _lock(self, name: str, *, named: bool) -> Iterator[Leftover]:
+        """Judge a file that a lock system may claim."""
+        from semlock._core import forms  # noqa: PLC0415 - for those who clean
+
+        look = self._look(name)
+        if look is None:
+            return
+        path = self._folder.path_of(name)
+        info, content = None, look.content
+        pid = None if self._orphan is None else forms.temporary(name, self._only)
+        if is_unfinished(look):
+            # The beginning of a record says too little of itself, so the name must.
+            claimed = named or forms.is_lock_name(name)
+        elif pid is not None:
+            claimed = forms.is_begun_by_semats(pid, content)
+        else:
+            if named or self._only is None:
+                info = (self._recognise or forms.own)(path, content, named)
+            claimed = info is not None
+        if claimed:
+            found = LockStatus(path, look, info, self._policy)
+            orphan = None if pid is None else self._orphan
+            reason = _reason(found) if orphan is None else orphan(found)
+            if reason is not None:
+                yield self._leftover(name, found, reason)
+
+    def _private(self, name: str) -> Iterator[Leftover]:
+        """Judge a kept claim, or a file that was to become a lock.
+
+        Such a file is never a lock by itself.  A maker that lives after all finds its link
+        refused and begins again, so a wrong guess costs it nothing but time.  So a witness
+        that is free is enough: the maker has ended, or closed the file and couldn't remove it.
+        """
+        look = self._look(name)
+        if look is None:
+            return
+        from semlock._core import forms  # noqa: PLC0415 - seldom: a living owner's isn't judged
+
+        info = forms.own(name, look.content)
+        if name.endswith(".kept"):
+            left = _is_named_as_kept(name, look.identity[1]) and forms.kept(look.content)
+        else:
+            left = _is_named_as_temporary(name) and forms.unfinished(look.content)
+        if info is None and not left:
+            return
+        found = LockStatus(self._folder.path_of(name), look, info)
+        reason = _reason(found)
+        if reason is None and info is None and found.unchanged_for(time()) >= GRACE:
+            reason = _UNFINISHED
+        if reason is None and info is not None and _has_closed(info, look):
+            reason = _CLOSED
+        if reason is not None:
+            yield self._leftover(name, found, reason)
+
+    def _look(self, name: str) -> capi.Instance | None:
+        """Look at a file, unless it is in use or can't be read.
+
+        A holder's file and its kept claims are known by the kernel's lock on them.
+        """
+        if self._in_use is None:
+            self._in_use = opened_here()
+        look = self._folder.look(name, self._in_use)
+        return None if look is None or look.error or look.witnessed else look
+
+    def _leftover(self, name: str, found: LockStatus, reason: str) -> Leftover:
+        return Leftover(
+            found.path,
+            reason,
+            lambda: remove_exactly(found, os.fsencode(self._folder.entry(name)), robs=False),
+            found.info,
+            None if found._barred is None else lambda: False,
+        )
+
+    # ------------------------------------------------------------------ directories
+
+    def _directory(self, name: str) -> Iterator[Leftover]:
+        """Find what is left in a queue, or of the readers of a lock."""
+        lock = name.removesuffix(_READERS)
+        if is_queue(name):
+            from semlock._core.places import places_in as find  # noqa: PLC0415 - seldom
+        elif lock != name and self._only in (None, lock):
+            find = _readers_in
+        elif self._is_guard(name):
+            find = _guard
+        else:
+            return
+        try:
+            with Folder(self._folder.path_of(name), self._folder) as inner:
+                yield from find(inner.open())
+        except OSError:
+            pass  # it went away, or is not ours to read
+
+    def _is_guard(self, name: str) -> bool:
+        """Tell the guard of fs-safe whose maker went to remove a stale lock and was killed."""
+        lock = name.removesuffix(self._guard)
+        return (
+            lock != name
+            and lock.endswith(".lock")
+            and self._only in (None, lock)
+            and abs(time() - os.lstat(self._folder.entry(name)).st_mtime) >= _GUARD_GRACE
+        )
+
+    def reader(self, name: str) -> Iterator[Leftover]:
+        """Find out about a file of a reader, whose name is a number."""
+        if not stat.S_ISREG(os.lstat(self._folder.entry(name)).st_mode):
+            return
+        if _is_private(name):
+            yield from self._private(name)
+        elif is_ticket(name):
+            yield from self._lock(name, named=True)
+
+
+def _guard(folder: Folder) -> Iterator[Leftover]:
+    why = "the process that made it to remove a stale lock has left it"
+    if not os.listdir(folder.listed):
+        yield Leftover(folder.path, why, folder.remove_self)
+
+
+def _readers_in(folder: Folder) -> Iterator[Leftover]:
+    """Find the dead readers of a shared lock, and their directory if no reader is left.
+
+    A directory in which no reader was found may be the user's, whatever it is named.
+    """
+    names = os.listdir(folder.listed)
+    search = _Search(folder)
+    found: Iterator[Leftover] = (
+        leftover
+        for name in sorted(names)
+        for leftover in as_far_as_it_goes(search.reader(name))
+    )
+    if names and all(is_ticket(name) or _is_private(name) for name in names):
+        found = folder.with_itself(found, _NO_READERS)
+    yield from found

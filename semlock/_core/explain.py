@@ -1,0 +1,224 @@
+"""The words of a lock's errors: what happened at which path, who holds it, and the way out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from semlock._core import capi
+from semlock._core.errors import (
+    LockDeadlockError,
+    LockLostError,
+    LockPathError,
+    LockTimeoutError,
+    NotHeldError,
+)
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType
+    from typing import Literal
+
+    from semlock._core.status import LockStatus
+    from semlock._locks.base import BaseLock
+
+_AT_ONCE = 0.05
+
+# Finds the object of this process that holds a lock; set by the module that knows the objects.
+holder_here: Callable[[BaseLock], BaseLock | None] | None = None
+
+
+def where(place: tuple[CodeType, int] | None) -> str:
+    """Say where a place in the code is, which was kept in the cheapest form."""
+    if place is None:
+        return "an unknown place"
+    code, instruction = place
+    line = code.co_firstlineno
+    if hasattr(code, "co_lines"):
+        for start, end, number in code.co_lines():
+            if start <= instruction < end and number is not None:
+                line = number
+    return f"{code.co_filename}:{line}"
+
+
+def _status(lock: BaseLock) -> LockStatus | None:
+    try:
+        return lock.status()
+    except OSError:
+        return None  # an explanation must not fail for want of details
+
+
+def os_error(path: str, code: int) -> OSError:
+    """Say why the system refused to create the lock file."""
+    if code in (-errno.ENOENT, -errno.ENOTDIR, -3):  # -3: Windows' ERROR_PATH_NOT_FOUND
+        return LockPathError(
+            f"{path} can't be created: {_why_not_in(os.path.dirname(path))}",
+            path=path,
+            code=-code,
+        )
+    if code == -errno.ENAMETOOLONG:
+        return LockPathError(
+            f"{path} can't be created: the path or a name in it is too long (a name may have 255 "
+            "bytes). Use a shorter one, such as a hash of it",
+            path=path,
+            code=-code,
+        )
+    return capi.os_error(code, path)
+
+
+def _why_not_in(parent: str) -> str:
+    """Say why no file can be created in a directory, and what to do."""
+    if os.path.isdir(parent):
+        return f"the system allows no new file in {parent}. Use another directory"
+    if os.path.lexists(parent):
+        return f"{parent} is not a directory. Use another path"
+    if "~" in (part[:1] for part in parent.split(os.sep)):
+        return f"{parent} does not exist. If ~ is meant as a home, use os.path.expanduser(path)"
+    return f"{parent} does not exist. Create it first (os.makedirs, or mkdir -p in a shell)"
+
+
+def timeout_error(lock: BaseLock, waited: float) -> LockTimeoutError:
+    """Say who held the lock for all of the time that was given, and what to do now."""
+    found = _status(lock)
+    after = f"after {waited:.1f} s" if waited >= _AT_ONCE else "at once"
+    return LockTimeoutError(
+        f"{lock.path} could not be acquired {after}: {_held_by(lock, found)}",
+        path=lock.path,
+        status=found,
+    )
+
+
+def _held_by(lock: BaseLock, found: LockStatus | None) -> str:
+    """Say who holds a lock, and a way out that robs no one who is at work."""
+    if found is None or found.state == "free":
+        return "it was held until now. Try again, or wait longer (timeout=)"
+    held = f"it is held by {found.holder}"
+    if found._barred is not None:
+        return f"{held}. {_way_to_remove(found.path, found._barred[1])}"
+    if found.reason is not None:
+        return (
+            f"{held}. This user could not remove it. "
+            f"{_way_to_remove(found.path, 'the owner of the file')}"
+        )
+    if found.instance is not None and found.instance.error == -errno.EACCES:
+        return f"{held}. {_way_to_read(found.path)}"
+    if found.info is None:
+        if found.verdict != "alive" and found.is_empty:
+            return (
+                f"{held}. If a program still locks this file with flock, use another path; if not, "
+                "delete the file"
+            )
+        return f"{held}. See what wrote the file; delete it if its holder has ended"
+    if found.verdict == "alive":
+        own = _own_place(lock, found)
+        if own:
+            return f"{held}; that is this very process, acquired at {own}. Release it there"
+        return f"{held}. Wait longer (timeout=), or end its holder: the lock is free at that moment"
+    return (
+        f"{held}. Wait longer (timeout=). If you know that its holder has ended, remove it: "
+        "semlock.remove(path, force=True), or semlock break in a shell"
+    )
+
+
+def _way_to_read(path: str) -> str:
+    from semlock._core.sticky import is_mine, owner_of  # noqa: PLC0415 - for an error only
+
+    if is_mine(path):
+        return f"Its holder can be judged when you may read it: chmod u+rw {path}"
+    return _way_to_remove(path, owner_of(path))
+
+
+def _way_to_remove(path: str, keeper: str) -> str:
+    return f"Have {keeper} or root run: semlock clean -y {path}"
+
+
+def forbidden_error(found: LockStatus, code: int) -> PermissionError:
+    """Say why a lock can't be removed by this user, and who can do it."""
+    from semlock._core.sticky import owner_of  # noqa: PLC0415 - for an error only
+
+    return PermissionError(
+        code,
+        f"{os.strerror(code)}: this user may not remove the lock, which is held by "
+        f"{found.holder}. {_way_to_remove(found.path, owner_of(found.path))}",
+        found.path,
+    )
+
+
+def _own_place(lock: BaseLock, found: LockStatus) -> str:
+    """Say where in this process the lock was acquired; empty if another process holds it."""
+    from semlock._core.identity import this_process  # noqa: PLC0415 - for an error only
+
+    info, me = found.info, this_process()
+    if info is None or (info.pid, info.boot, info.pidns or 0) != (me.pid, me.boot, me.pidns):
+        return ""
+    try:
+        holder = None if holder_here is None else holder_here(lock)
+    except OSError:
+        holder = None
+    return "an unknown place" if holder is None else where(holder._place)
+
+
+def deadlock_error(
+    holder: BaseLock, frame: FrameType, who: Literal["thread", "task"] = "thread"
+) -> LockDeadlockError:
+    """Say where the thread or task took the lock that it would wait for."""
+    if who == "task":
+        which, way_out = "task, which would wait for itself for ever: it", "Release it first"
+    elif getattr(holder, "_holder", None) is not None:
+        which = "thread's event loop, which stands still while the thread waits: a task of it"
+        way_out = "Use the form of the lock that is for tasks there"
+    else:
+        which = "thread, which would wait for itself for ever: it"
+        way_out = "Release it first, or use one lock object with reentrant=True"
+    return LockDeadlockError(
+        f"{holder.path} is held by this very {which} acquired the lock at "
+        f"{where(holder._place)} and would wait for it at "
+        f"{where((frame.f_code, frame.f_lasti))}. {way_out}",
+        path=holder.path,
+    )
+
+
+def lost_error(lock: BaseLock) -> LockLostError:
+    """Say who has the lock that was held here."""
+    found = _status(lock)
+    if found is None or found.state == "free":
+        now = "nothing is there now"
+    else:
+        now = f"it is held by {found.holder} now"
+    return LockLostError(
+        f"{lock.path} was held here, and this path does not lead to that lock any more: another "
+        f"program removed it, wrote over it, or moved it or a directory of its path; {now}. "
+        "Another process may have held the lock since then: check what was written under it",
+        path=lock.path,
+        status=found,
+    )
+
+
+def not_held_error(lock: BaseLock) -> NotHeldError:
+    """Say why there is nothing to release."""
+    if lock._forked:
+        why = "it was acquired before this process was forked off, and is its parent's"
+    elif lock.held:
+        why = "another thread holds it through this object"
+    else:
+        why = "this object has not acquired it"
+    return NotHeldError(f"{lock.path} is not held here: {why}", path=lock.path)
+
+
+def guarded_error(path: str, intent: str, status: LockStatus | None = None) -> LockTimeoutError:
+    """Say that another process locks the file itself, and how to find it."""
+    if sys.platform == "win32":
+        how, finders = (
+            "or has it open without sharing its deletion",
+            "Resource Monitor, handle.exe",
+        )
+    else:
+        how, finders = "with flock(2)", "fuser, lsof"
+    return LockTimeoutError(
+        f"{path} can't be {intent} now: another process keeps its file locked {how}, perhaps a "
+        f"stopped one. See which has it open ({finders}), and try again",
+        path=path,
+        status=status,
+    )

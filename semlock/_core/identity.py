@@ -1,0 +1,194 @@
+"""Who a holder is, and whether it lives: alive, dead or unknown, always with the evidence.
+
+A process number alone proves nothing: it is used again, and every container has its own.
+So a record says when its process began, in which boot and in which PID namespace, and the
+numbers are compared only where they mean the same.  What can't be compared is unknown, and
+unknown is never dead.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from semlock._core import capi
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from typing import Literal, TypeAlias
+
+    from semlock._core.capi import Instance
+    from semlock._core.records import LockInfo
+
+    Verdict: TypeAlias = Literal["alive", "dead", "unknown"]
+
+ALIVE: Verdict = "alive"
+DEAD: Verdict = "dead"
+UNKNOWN: Verdict = "unknown"
+
+# What stands for a witness in a file of which its holder has let go, and which has other names.
+OVER = "over"
+
+# The kernel's number of the time namespace that every process begins in.
+_INITIAL_TIME_NAMESPACE = 0xEFFFFFFA
+
+# How far the time of the start is off while the clock is brought to the right time.
+_CLOCK_PLAY = 1_000_000_000
+
+_PID_LIMIT = 2**31 - 1 if sys.platform != "win32" else 2**32 - 1
+
+
+class Process:
+    """A process that may hold locks: its number, and what tells it from its namesakes."""
+
+    __slots__ = ("boot", "host", "pid", "pidns", "start", "timens")
+
+    def __init__(
+        self, pid: int, start: int, pidns: int, timens: int, boot: str, host: str
+    ) -> None:
+        self.pid = pid
+        self.start = start
+        self.pidns = pidns
+        self.timens = timens
+        self.boot = boot
+        self.host = host
+
+
+_this_process: tuple[int, Process] | None = None  # and the life in which it was that
+
+
+def _host_name() -> str:
+    if sys.platform == "win32":
+        return os.environ.get("COMPUTERNAME", "")
+    return os.uname().nodename
+
+
+def this_process() -> Process:
+    """Identify the running process, once; after a fork it is another one."""
+    global _this_process  # noqa: PLW0603 - a cache
+    life = capi.life()
+    if _this_process is None or _this_process[0] != life:
+        pid, start, pidns, timens, boot = capi.identify()
+        if timens == _INITIAL_TIME_NAMESPACE:
+            timens = 0
+        _this_process = life, Process(pid, start, pidns, timens, boot, _host_name())
+    return _this_process[1]
+
+
+def other_process(pid: int) -> Process:
+    """Identify another process of this machine and PID namespace, for whom a lock is taken."""
+    me = this_process()
+    return Process(pid, capi.start_time(pid), me.pidns, me.timens, me.boot, me.host)
+
+
+def judge(info: LockInfo | None, seen: Instance) -> tuple[Verdict, str]:
+    """Say whether the holder lives, and how that is known.
+
+    Where the record's numbers are this process's own, death needs two proofs: the kernel has
+    dropped the lock that the holder kept on the file, and the process has ended.  Elsewhere the
+    kernel's lock alone must do, and where not even that can be seen nothing is known.
+    """
+    if seen.witnessed and not _is_written_over(info):
+        return ALIVE, "its holder keeps the kernel's lock on it"
+    verdict, evidence = _judge_record(info, seen)
+    if seen.witnessed:
+        evidence += (
+            "; another process keeps the kernel's lock on the file, as semlock does, and this "
+            "record was written over its own"
+        )
+    return verdict, evidence
+
+
+def _is_written_over(info: LockInfo | None) -> bool:
+    """Tell whether this is not the record of the process that has the kernel's lock.
+
+    semlock writes a token into each record, where the system has room for it.  A program that
+    takes a lock over by writing its own record into the file has none, and the kernel's lock
+    says nothing about that program.
+    """
+    return info is not None and info._is_foreign
+
+
+def _judge_record(info: LockInfo | None, seen: Instance) -> tuple[Verdict, str]:
+    if info is None:
+        return UNKNOWN, "its content names no process"
+    if info.pid is None:
+        # An owner in words, for instance; which may be one that looks like a process.
+        return UNKNOWN, "its record names no process that can be looked at"
+    if info.witness == OVER:
+        return DEAD, f"process {info.pid} has let go of it: this is a copy of its file"
+    dropped = info.witness == "kept" and seen.local and seen.witness == 0
+    me = this_process()
+    if not info.boot or not me.boot:
+        return _judge_unplaced(info.pid, info.host, dropped=dropped)
+    if info.boot != me.boot:
+        return _judge_other_boot(info, seen)
+    if (info.pidns or 0) != me.pidns:
+        if dropped:
+            return DEAD, _DROPPED.format(info.pid)
+        return UNKNOWN, f"process {info.pid} runs in another PID namespace (a container)"
+    if info.pid > _PID_LIMIT:
+        return UNKNOWN, f"{info.pid} is no process number of this system"
+    # A start by the clock of a time namespace says nothing once that is gone.
+    fate = capi.probe(info.pid, 0 if info.timens else info.start or 0)
+    verdict, words = _FATES.get(fate, (UNKNOWN, "process {} can't be looked at"))
+    if verdict == ALIVE and dropped:
+        words += (
+            "; it has closed the lock's descriptor or executed another program, and the lock is "
+            "held until it ends"
+        )
+    elif verdict == DEAD and dropped:
+        words += ", and the kernel has dropped the lock that it kept"
+    return verdict, words.format(info.pid)
+
+
+def _judge_unplaced(pid: int, host: str | None, *, dropped: bool) -> tuple[Verdict, str]:
+    if dropped and (pid > _PID_LIMIT or capi.probe(pid, 0) in _ENDED):
+        return DEAD, _DROPPED.format(pid)
+    if host:
+        return UNKNOWN, (
+            f"a host name doesn't prove where process {pid} runs, and no boot id is there"
+        )
+    return UNKNOWN, f"the record doesn't say on which machine process {pid} runs"
+
+
+def _judge_other_boot(info: LockInfo, seen: Instance) -> tuple[Verdict, str]:
+    if (info.boot or "").startswith("boottime-"):
+        # Some systems know only when they were started, which moves with their clock.
+        return UNKNOWN, f"process {info.pid} may have run before a restart"
+    # Only the holder knows that its filesystem was local to it, and only the reader that
+    # it still is: an exported folder looks local on one side and is shared all the same.
+    if info.witness in ("kept", "left") and seen.local:
+        # A container may have a boot number of its own, and runs since this machine does.
+        if seen.ctime_ns < capi.boot_time() - _CLOCK_PLAY:
+            return DEAD, "its holder ran before this machine was started anew"
+        return UNKNOWN, (
+            f"process {info.pid} names another boot, though this machine was not started since: "
+            "a container's, perhaps"
+        )
+    return UNKNOWN, f"process {info.pid} runs on another machine, or ran before a restart"
+
+
+def process_is_gone(info: LockInfo) -> bool:
+    """Tell whether no process of this machine has the record's number, whoever wrote it.
+
+    A record that names another boot or PID namespace is not about this machine's numbers.
+    """
+    me = this_process()
+    if info.pid is None or not 1 <= info.pid <= _PID_LIMIT:
+        return False
+    if info.boot and (info.boot != me.boot or (info.pidns or 0) != me.pidns):
+        return False
+    return capi.probe(info.pid, 0) in _ENDED
+
+
+_ENDED = (capi.GONE, capi.ZOMBIE)
+_DROPPED = "the kernel has dropped the lock that process {} kept on it"
+
+_FATES: dict[int, tuple[Verdict, str]] = {
+    capi.RUNS: (ALIVE, "process {} runs"),
+    capi.EXISTS: (ALIVE, "process {} exists, though its start can't be compared"),
+    capi.GONE: (DEAD, "process {} no longer exists"),
+    capi.RECYCLED: (DEAD, "process {} has ended; another process has its number now"),
+    capi.ZOMBIE: (DEAD, "process {} has ended and waits to be reaped"),
+}

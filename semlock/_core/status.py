@@ -1,0 +1,369 @@
+"""Looking at locks, and removing exactly what was looked at."""
+
+from __future__ import annotations
+
+import errno
+import os
+from time import monotonic, sleep, time
+
+from semlock._core import capi, explain
+from semlock._core.errors import LockHeldError, LockPathError, LockRecordError
+from semlock._core.identity import DEAD, UNKNOWN, judge
+from semlock._core.records import decode_text, printable
+from semlock._core.sticky import keeper_of
+from semlock._core.verdicts import reason_to_remove
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Literal, TypeAlias
+
+    from semlock._core.identity import Verdict
+    from semlock._core.records import LockInfo
+    from semlock._core.verdicts import Policy
+
+    StrPath: TypeAlias = str | os.PathLike[str]
+    State: TypeAlias = Literal["free", "held", "stale", "unreadable"]
+
+# How long to wait for somebody who sits on the guard, which others hold for microseconds.
+GUARD_PATIENCE = 5.0
+GUARD_PAUSE = 0.001
+_TRIES = 100
+
+# Told of what was removed, and whether a living holder may have been robbed, while somebody
+# listens to events.
+on_removed: Callable[[LockStatus, bool], object] | None = None
+
+
+def absolute(path: StrPath) -> str:
+    """Make a lock's path absolute and refuse what can't be one."""
+    text = os.fspath(path)
+    if isinstance(text, bytes):
+        text = os.fsdecode(text)
+    if not isinstance(text, str):
+        raise TypeError(f"a lock's path is a str or os.PathLike, not {type(path).__name__}")
+    if not text:
+        raise LockPathError("a lock's path can't be empty", path=text, code=errno.ENOENT)
+    if "\0" in text:
+        raise LockPathError(
+            f"a lock's path can't contain NUL: {text!r}", path=text, code=errno.EINVAL
+        )
+    if text[-1] in ("/", os.sep):
+        raise LockPathError(
+            f"{text} names a directory: a lock needs a file name", path=text, code=errno.EISDIR
+        )
+    # A path that is absolute and plain stays as it is, which is nearly all of them.
+    if text[0] != "/" or os.sep != "/" or "/." in text or "//" in text:
+        text = os.path.join(os.getcwd(), text) if os.sep == "/" else os.path.abspath(text)
+        if text.endswith(("/.", "/..")):
+            raise LockPathError(
+                f"{text} names a directory: a lock needs a file name",
+                path=text,
+                code=errno.EISDIR,
+            )
+    return text
+
+
+class LockStatus:
+    """What was found at a lock's path.
+
+    :state:     ``"free"``, ``"held"``, ``"stale"`` (the policy permits to take it: by
+                  default, its holder is known to be dead; ``"held"`` all the same if this
+                  user may not remove it, as another's in ``/tmp``) or ``"unreadable"`` (a
+                  file that is no record, or may not be read; it counts as held)
+    :info:      what the record says, or ``None``
+    :verdict:   ``"alive"``, ``"dead"`` or ``"unknown"``; ``None`` when free
+    :evidence:  how that is known, in words
+    :reason:    why it may be taken, when it is stale
+    :age:       seconds since it was won or refreshed; ``None`` when free
+    """
+
+    __slots__ = (
+        "instance", "_barred", "age", "changed_at", "evidence", "info", "path", "reason", "state",
+        "unfinished", "verdict",
+    )  # fmt: skip
+
+    path: str
+    state: State
+    info: LockInfo | None
+    verdict: Verdict | None
+    evidence: str
+    age: float | None
+    unfinished: bool
+    changed_at: float
+    reason: str | None
+    instance: capi.Instance | None
+
+    def __init__(
+        self,
+        path: str,
+        look: capi.Instance | None,
+        info: LockInfo | None,
+        policy: Policy | None = None,
+    ) -> None:
+        self.path = path
+        self.info = info
+        self.instance = look
+        self.verdict = None
+        self.evidence = "nothing is at the path"
+        self.age = None
+        self.unfinished = False
+        self.changed_at = 0.0
+        self.state = "free"
+        self.reason = None
+        # What would be the reason, and who may act on it, where this user may not.
+        self._barred: tuple[str, str] | None = None
+        if look is not None:
+            self._describe(look, policy)
+
+    def _describe(self, look: capi.Instance, policy: Policy | None) -> None:
+        self.unfinished = is_unfinished(look)
+        self.changed_at = look.ctime_ns / 1e9
+        self.verdict, self.evidence = judge(self.info, look)
+        if look.error:
+            self.evidence = f"it can't be read: {capi.os_error(look.error, self.path).strerror}"
+        elif self.unfinished and self.verdict == UNKNOWN:
+            self.evidence = "a process has begun to create it and has not finished"
+        since = None if self.info is None else self.info.timestamp
+        self.age = max(0.0, time() - (look.written_at if since is None else since))
+        self.state = "unreadable" if self.info is None else "held"
+        self.reason = reason_to_remove(self, policy)
+        if self.reason is None:
+            return
+        keeper = keeper_of(self.path, look)
+        if keeper is None:
+            self.state = "stale"
+        else:
+            self._barred = self.reason, keeper
+            self.reason = None
+            self.evidence += f"; in this sticky directory only {keeper} or root may remove it"
+
+    def unchanged_for(self, now: float) -> float:
+        """Say for how many seconds nothing about the file has changed.
+
+        A change that lies ahead was made before the clock was set back: long ago, that is.
+        """
+        return abs(now - self.changed_at)
+
+    @property
+    def written_at(self) -> float | None:
+        """When the file was last written to, in seconds since 1970; ``None`` when free."""
+        return None if self.instance is None else self.instance.written_at
+
+    @property
+    def content(self) -> bytes | None:
+        """What stands in the file, as it is; ``None`` when free, or after pickling."""
+        return None if self.instance is None else self.instance.content
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the file has no content, as programs leave it that lock it with flock."""
+        look = self.instance
+        return look is not None and not look.error and not look.content and not self.unfinished
+
+    @property
+    def holder(self) -> str:
+        """Describe the holder in a few words, for messages."""
+        if self.state == "free":
+            return "no process"
+        if self.info is None:
+            if self.is_empty:
+                return (
+                    "an unknown program: the file is empty, probably left by flock or filelock"
+                )
+            return f"an unknown program, whose file is no readable record ({self.evidence})"
+        words = self.info.holder
+        if self.info.host:
+            words += f" on {printable(self.info.host)}"
+        if self.info.tag:
+            words += f" ({printable(self.info.tag)})"
+        if self.age is not None:
+            words += f" since {_duration(self.age)}"
+        return f"{words}; {self.verdict}: {self.evidence}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The look holds C memory and means nothing elsewhere: what was seen goes along, the
+        # right to remove exactly that file does not.
+        state = {name: getattr(self, name) for name in self.__slots__ if name != "instance"}
+        return _revive, (state,)
+
+    def __repr__(self) -> str:
+        return f"<LockStatus {self.path!r}: {self.state}, {self.holder}>"
+
+
+def _revive(state: dict[str, object]) -> LockStatus:
+    status = LockStatus.__new__(LockStatus)
+    status.instance = None
+    for name, value in state.items():
+        setattr(status, name, value)
+    return status
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+_KINDS = {
+    capi.SYMLINK: ("a symbolic link", errno.ELOOP),
+    capi.DIRECTORY: ("a directory", errno.EISDIR),
+}
+
+
+def look_at(
+    path: str,
+    encoded: bytes,
+    decode: Callable[[bytes], LockInfo],
+    policy: Policy | None = None,
+) -> LockStatus:
+    """Look at an absolute path; ``LockPathError`` if what is there can't be a lock."""
+    for _ in range(_TRIES):
+        found = _look_once(path, encoded, decode, policy)
+        # A process that lets go and ends is not dead with a lock: the path has the last word.
+        if (
+            found.verdict != DEAD
+            or found.instance is None
+            or capi.confirm(encoded, found.instance)
+        ):
+            break
+    return found
+
+
+def is_unfinished(look: capi.Instance) -> bool:
+    """Tell a file that a killed creator left, with nothing or the beginning of a record in it."""
+    if not look.unfinished or look.error:
+        return False
+    from semlock._core.forms import is_begun  # noqa: PLC0415 - seldom
+
+    return is_begun(look.content)
+
+
+def _look_once(
+    path: str, encoded: bytes, decode: Callable[[bytes], LockInfo], policy: Policy | None
+) -> LockStatus:
+    seen = capi.look(encoded)
+    if seen is None:
+        return LockStatus(path, None, None)
+    if seen.kind != capi.REGULAR:
+        kind, code = _KINDS.get(seen.kind, ("not a regular file", errno.EINVAL))
+        raise LockPathError(
+            f"{path} is {kind}, which can't be a lock; it is left alone", path=path, code=code
+        )
+    info = None
+    if not seen.error and not is_unfinished(seen):
+        try:
+            info = decode(seen.content)
+        except LockRecordError:
+            info = None
+    return LockStatus(path, seen, info, policy)
+
+
+def status_by(
+    path: StrPath, decode: Callable[[bytes], LockInfo], policy: Policy | None = None
+) -> LockStatus:
+    """Say who holds the lock at this path, by the rules of one lock system."""
+    text = absolute(path)
+    return look_at(text, os.fsencode(text), decode, policy)
+
+
+def status(path: StrPath) -> LockStatus:
+    """Say who holds the lock at this path, and whether the holder lives."""
+    return status_by(path, decode_text)
+
+
+def remove_exactly(
+    found: LockStatus, encoded: bytes, *, robs: bool, patience: float | None = None
+) -> bool:
+    """Remove the instance that was looked at, and no other; ``False`` if it is not there.
+
+    ``robs`` says that the caller may take it from a living holder.  Somebody who sits on the
+    guard is waited for, but not for ever: ``LockTimeoutError``.
+    """
+    if found.instance is None:
+        return False
+    end = monotonic() + (GUARD_PATIENCE if patience is None else patience)
+    while True:
+        outcome = capi.remove(encoded, found.instance, despite_witness=robs)
+        if outcome == capi.OK:
+            if on_removed is not None:
+                on_removed(found, robs)
+            return True
+        if outcome == capi.GUARDED:
+            if monotonic() >= end:
+                raise explain.guarded_error(found.path, "removed", found)
+            sleep(GUARD_PAUSE)
+        elif outcome in (-errno.EPERM, -errno.EACCES):
+            raise explain.forbidden_error(found, -outcome)
+        elif outcome < 0 and outcome != -errno.EINTR:
+            capi.raise_os_error(outcome, found.path)
+        elif outcome >= 0:
+            return False  # lost, changed or alive after all: not what was judged
+
+
+# How clients of NFS and filesystems in user space name what was removed while somebody has it
+# open.  It is gone as soon as nobody does, and can't be removed before.
+_REMOVED_BUT_OPEN = (".nfs", ".fuse_hidden")
+
+
+def was_removed(name: str) -> bool:
+    """Tell from its name that this is no lock any more, whatever stands in it."""
+    return name.startswith(_REMOVED_BUT_OPEN)
+
+
+def remove(
+    path: StrPath,
+    *,
+    only_if: LockStatus | str | Callable[[LockStatus], object] | None = None,
+    force: bool = False,
+) -> LockStatus | None:
+    """Remove a lock file exactly: the instance that was judged, or nothing.
+
+    A dead holder's lock is removed; any other is refused with ``LockHeldError``, unless
+    ``force`` is true.  ``only_if`` narrows it to one instance (a ``LockStatus`` that you
+    looked at, or a token) or to what a function of the status accepts.  Returns the status
+    with the verdict that allowed it, or ``None`` if there was nothing to remove.
+    """
+    text = absolute(path)
+    encoded = os.fsencode(text)
+    for _ in range(_TRIES):
+        found = look_at(text, encoded, decode_text)
+        if found.state == "free":
+            return None
+        if not _matches(found, only_if):
+            raise LockHeldError(
+                f"{text} is not the lock that was meant: it is held by {found.holder}",
+                path=text,
+                status=found,
+            )
+        if not force and found.reason is None and found._barred is None:
+            raise LockHeldError(
+                f"{text} is held by {found.holder}. If you know better, remove it with "
+                "semlock.remove(path, force=True); a holder that lives will find its lock lost",
+                path=text,
+                status=found,
+            )
+        if remove_exactly(found, encoded, robs=force):
+            return found
+    raise LockHeldError(
+        f"{text} changes hands at every look, so it was not removed: it is held by {found.holder}",
+        path=text,
+        status=found,
+    )
+
+
+def _matches(
+    found: LockStatus, only_if: LockStatus | str | Callable[[LockStatus], object] | None
+) -> bool:
+    if only_if is None:
+        return True
+    if isinstance(only_if, str):
+        return found.info is not None and found.info.token == only_if
+    if isinstance(only_if, LockStatus):
+        seen, meant = found.instance, only_if.instance
+        if seen is None or meant is None:
+            return found.info == only_if.info
+        # Not by the filesystem's number, which another mount may change.
+        return (seen.key[1:], seen.content) == (meant.key[1:], meant.content)
+    return bool(only_if(found))

@@ -1,0 +1,81 @@
+"""Whose file may be removed: in a sticky directory (``/tmp``) only one's own, except by root.
+
+A dead holder's lock that this user may not remove can't be taken over by it, so it counts as
+held until its owner or root has removed it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from semlock._core import capi
+
+_CAP_FOWNER = 3
+
+
+def keeper_of(path: str, look: capi.Instance) -> str | None:
+    """Name the user who alone may remove a file, beside root; ``None`` if this one may too."""
+    if sys.platform == "win32":
+        return None
+    try:
+        directory, file = os.stat(os.path.dirname(path)), os.lstat(path)
+    except OSError:
+        return None
+    sticky = bool(directory.st_mode & stat.S_ISVTX)
+    if not sticky or (file.st_dev, file.st_ino) != look.identity:
+        return None
+    if os.geteuid() in (file.st_uid, directory.st_uid) or _may_all():
+        return None
+    return name_of(file.st_uid)
+
+
+def owner_of(path: str) -> str:
+    """Name the owner of a file."""
+    try:
+        return name_of(os.lstat(path).st_uid)
+    except OSError:
+        return "the owner of the file"
+
+
+def is_mine(path: str) -> bool:
+    """Tell whether a file is this user's own."""
+    if sys.platform == "win32":
+        return True
+    try:
+        return os.lstat(path).st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def name_of(uid: int) -> str:
+    """Name a user, by number too."""
+    if sys.platform == "win32":
+        return "the owner of the file"
+    try:
+        import pwd  # noqa: PLC0415 - for an error only
+
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except (ImportError, KeyError):
+        return f"the user with uid {uid}"
+
+
+def _may_all() -> bool:
+    """Tell whether this thread may act on files as their owners do."""
+    if sys.platform == "win32":
+        return False
+    try:
+        with open("/proc/thread-self/status", "rb") as file:
+            mask = next(line for line in file if line.startswith(b"CapEff:"))
+    except (OSError, StopIteration):
+        return os.geteuid() == 0
+    return bool(int(mask.split()[1], 16) >> _CAP_FOWNER & 1)
+
+
+def may_make_locks_beside(path: str) -> bool:
+    """Tell whether this user may create files where a lock is."""
+    effective = os.access in os.supports_effective_ids
+    return os.access(os.path.dirname(path), os.W_OK | os.X_OK, effective_ids=effective)

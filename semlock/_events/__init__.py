@@ -1,0 +1,1 @@
+"""Who is told what locks do: counters, traces, exporters."""

@@ -1,0 +1,155 @@
+"""What a task holds: whose a lock is, what a call has won, and how a block is entered and left.
+
+It is below the locks of several files.  What they do is in the sync forms; what differs is
+that a task holds and not its thread, which runs other tasks while that one sleeps.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from semlock._core import capi
+from semlock._locks.async_lock import AsyncForm, ForTasks, _this_task
+from semlock._waiting.hub import Parked, hub_here, is_line_here
+from semlock._waiting.steps import Wins, run_async
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Hashable
+    from types import FrameType, TracebackType
+    from typing import Any, ParamSpec, TypeVar
+    from weakref import ref
+
+    from typing_extensions import Self
+
+    from semlock._waiting.steps import Steps
+
+    P = ParamSpec("P")
+    T = TypeVar("T")
+
+_frame = sys._getframe
+
+
+def task_here() -> ref[Any]:
+    """Name the task that runs here; an error where there is none."""
+    task = _this_task()
+    if task is None:
+        raise RuntimeError("a task holds this kind of lock, and no task runs here")
+    return task
+
+
+def is_held_by(lock: Any, task: object) -> bool:
+    """Tell whether a task holds a lock, by this very object."""
+    if not isinstance(lock, AsyncForm):
+        return False
+    native = lock._native
+    return bool(native.held) and lock._holder == (native.serial, task)
+
+
+def is_mine(lock: Any) -> bool:
+    """Tell whether the task that runs here holds a lock."""
+    return is_held_by(lock, _this_task())
+
+
+def into_line(name: Hashable, timeout: float | None) -> Steps[tuple[bool, int]]:
+    """Tell whether tasks of this loop wait in such a line, and since when this one asks.
+
+    Where they are many it waits until it may begin.
+    """
+    task_here()
+    asked = capi.now_ns()
+    in_line = timeout != 0 and is_line_here(name)
+    if in_line and (gate := hub_here().gate.enter()) is not None:
+        yield Parked(gate)
+    return in_line, asked
+
+
+class Holding:
+    """What an acquisition gives: a context manager that only releases.
+
+    It knows whose the acquisition is, which need not be the task that leaves the block: some
+    event loops' timeouts run what they guard in a task of its own.
+    """
+
+    __slots__ = ("_lock", "_me")
+
+    def __init__(self, lock: HeldByTasks, me: object) -> None:
+        self._lock = lock
+        self._me = me
+
+    async def __aenter__(self) -> Any:
+        return self._lock
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lock._leave(self._me, kind, error, traceback)
+
+
+class Entering:
+    """A context manager that acquires when it is entered, for the task that enters it."""
+
+    __slots__ = ("_limit", "_lock", "_steps")
+
+    def __init__(
+        self, lock: HeldByTasks, steps: Callable[..., Any], limit: float | None
+    ) -> None:
+        self._lock = lock
+        self._steps = steps
+        self._limit = limit
+
+    def __aenter__(self) -> Any:
+        steps = self._steps(self._limit, _frame(1))
+        return run_async(steps, self._lock._wins(), self._lock)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lock._leave(_this_task(), kind, error, traceback)
+
+
+class HeldByTasks(ForTasks):
+    """How tasks use a lock that threads use with ``with`` in its sync form."""
+
+    __slots__ = ()
+
+    timeout: float | None
+
+    if TYPE_CHECKING:
+
+        def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+            """Take the lock."""
+
+        def _leave(
+            self,
+            me: object,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None:
+            """Let go of what a task holds, at the end of a block."""
+
+    def _wins(self) -> Wins:
+        """Take note of what an acquisition wins."""
+        raise NotImplementedError
+
+    def __aenter__(self) -> Coroutine[Any, Any, Self]:
+        return run_async(self._steps(self.timeout, _frame(1)), self._wins(), self)
+
+    async def _entered(self, steps: Steps[None]) -> Any:
+        """Take the lock, and give what its holder leaves it by."""
+        return await run_async(steps, self._wins(), Holding(self, task_here()))
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave(_this_task(), kind, error, traceback)

@@ -1,0 +1,116 @@
+"""Any or all of some locks, for tasks: what they do is in the sync forms."""
+
+from __future__ import annotations
+
+import sys
+
+from semlock._core import capi, explain
+from semlock._core.seconds import checked_timeout
+from semlock._locks import mine
+from semlock._locks.acquiring import Acquiring
+from semlock._locks.async_holding import is_mine
+from semlock._locks.async_lock import AsyncForm, _this_task, refuse_enter
+from semlock._locks.many import AllAcquired, AnyWait, _distinct, taking_any
+from semlock._waiting.async_waiter import waiter_here
+from semlock._waiting.steps import Wins, run_async
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable
+    from types import FrameType, TracebackType
+    from typing import Any, NoReturn, TypeVar
+
+    L = TypeVar("L", bound=AsyncForm)
+
+_frame = sys._getframe
+
+
+def _limit(timeout: float | None) -> float | None:
+    return timeout if timeout is None else checked_timeout(timeout)
+
+
+def _distinct_for_tasks(locks: Iterable[L]) -> list[L]:
+    return _distinct(locks, AsyncForm)  # type: ignore[arg-type]  # they are locks besides
+
+
+# ---------------------------------------------------------------------------- any of them
+
+
+class _AnyWaitOfTask(AnyWait):
+    """How a task waits for any of some locks."""
+
+    @staticmethod
+    def refuse(locks: list[Any], frame: FrameType) -> None:
+        """Refuse a wait that is for oneself."""
+        mine.refuse_task_all(locks, _this_task(), frame)
+
+    @staticmethod
+    def waiter(locks: list[Any], timeout: float | None) -> tuple[Any, capi.Wait]:
+        """Begin to wait."""
+        waiter = waiter_here(locks, timeout, locks[0].path)
+        return waiter, waiter.wait()
+
+
+def acquire_any_async(
+    locks: Iterable[L], timeout: float | None = None
+) -> Coroutine[Any, Any, L]:
+    """Take whichever of some locks is free first, and wait for it: ``acquire_any`` for tasks.
+
+    Gives the lock that was taken.  ``LockTimeoutError`` when the time is over.
+    """
+    return _take_any(_distinct_for_tasks(locks), _limit(timeout), _frame(1))
+
+
+async def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
+    return await run_async(taking_any(locks, timeout, frame, _AnyWaitOfTask), Wins(locks))
+
+
+# ---------------------------------------------------------------------------- all of them
+
+
+class AsyncAllAcquired(AllAcquired):
+    """What ``await acquire_all_async()`` gives: a context manager that releases all of them."""
+
+    __slots__ = ()
+
+    _is_mine = staticmethod(is_mine)
+
+    async def __aenter__(self) -> tuple[Any, ...]:
+        return self.locks
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __enter__(self) -> NoReturn:
+        refuse_enter(self)
+
+
+def acquire_all_async(
+    locks: Iterable[AsyncForm], timeout: float | None = None
+) -> Acquiring[tuple[Any, ...]]:
+    """Take all of some locks or none, waiting for them: ``acquire_all`` for tasks.
+
+    ``async with acquire_all_async(locks):`` releases them at the end.  ``LockTimeoutError``
+    when the time is over; then none is held.
+    """
+    return Acquiring(_take_all(_distinct_for_tasks(locks), _limit(timeout), _frame(1)))
+
+
+async def _take_all(
+    locks: list[Any], timeout: float | None, frame: FrameType
+) -> AsyncAllAcquired:
+    for lock in locks:
+        if is_mine(lock):
+            raise explain.deadlock_error(lock, frame, "task")
+    acquired = AsyncAllAcquired(locks)
+    try:
+        await run_async(acquired._acquiring(timeout, frame), Wins(locks))
+    except BaseException:
+        acquired._let_go()
+        raise
+    return acquired

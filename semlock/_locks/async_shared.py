@@ -1,0 +1,181 @@
+"""Many readers or one writer, for tasks: what they do is in the sync form."""
+
+from __future__ import annotations
+
+import sys
+
+from semlock._core.errors import LockTimeoutError
+from semlock._locks import mine
+from semlock._locks.acquiring import Acquiring
+from semlock._locks.async_holding import Entering, HeldByTasks, into_line, is_held_by, task_here
+from semlock._locks.async_lock import AsyncLock, _this_task
+from semlock._locks.base import _OWN
+from semlock._locks.shared import ReaderWait, SharedLock, readers_leaving
+from semlock._waiting.async_waiter import waiter_here
+from semlock._waiting.notice import notice_of
+from semlock._waiting.steps import Wins, run
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+    from types import FrameType
+    from typing import Any
+
+    from typing_extensions import Self
+
+    from semlock._locks.lock import Lock
+    from semlock._waiting.async_waiter import AsyncWaiter
+    from semlock._waiting.notice import Notice
+    from semlock._waiting.steps import Steps
+
+_frame = sys._getframe
+
+
+class _TaskReaderWait(ReaderWait):
+    """How a task waits for a reader."""
+
+    yields = True
+
+    @staticmethod
+    def refuse(reader: Lock, frame: FrameType) -> None:
+        """Refuse a wait that is for oneself."""
+        mine.refuse_task(reader, _this_task(), frame)
+
+    @staticmethod
+    def waiter(  # a task's
+        reader: Lock, timeout: float | None, about: str, notice: Notice | None
+    ) -> AsyncWaiter:
+        """Begin to wait."""
+        return waiter_here((reader,), timeout, about, notice=notice)
+
+
+class _SharedWins(Wins):
+    """What a task's call has won of a shared lock: the writer's place, or a reader of its own."""
+
+    __slots__ = ("_before_reader", "_me", "_shared")
+
+    def __init__(self, lock: AsyncSharedLock) -> None:
+        super().__init__((lock._writer,))
+        self._shared = lock
+        self._me: Any = None
+        self._before_reader: Lock | None = None
+
+    def awake(self) -> None:
+        """Take note that it goes on."""
+        super().awake()
+        if self._me is None:
+            self._me = _this_task()
+            self._before_reader = self._shared._readers.get(self._me)
+
+    def give_back(self) -> None:
+        """Let go of what was won."""
+        super().give_back()
+        self._shared._stop_reading(self._me, self._before_reader)
+
+
+class AsyncSharedLock(HeldByTasks, SharedLock):
+    """``SharedLock`` for tasks: many of them may share it as readers, or one may write.
+
+    :path:  the writer's lock file; readers are files in ``PATH.readers`` beside it
+
+    The other parameters are those of ``AsyncLock``.  ``async with lock.shared():`` is for
+    readers, ``async with lock:`` for the writer.  It excludes ``SharedLock`` and everybody
+    else.  One object serves many tasks, each as a reader or as the writer.
+    """
+
+    __slots__ = ()
+
+    _who = "task"
+    _patient = False  # a try must not hold up the loop
+    _reader_wait = _TaskReaderWait
+    _one_writer = AsyncLock
+
+    # ------------------------------------------------------------------ the writer
+
+    def acquire(  # type: ignore[override]  # this one is awaited
+        self, timeout: float | None = _OWN
+    ) -> Acquiring[Self]:
+        """Take the lock for oneself, waiting for all others; ``LockTimeoutError`` at the end."""
+        return Acquiring(self._entered(self._steps(self._limit(timeout), _frame(1))))
+
+    def exclusive(  # type: ignore[override]  # for async with
+        self, timeout: float | None = _OWN
+    ) -> AbstractAsyncContextManager[Self]:
+        """Hold the lock for oneself in an ``async with`` block."""
+        return Entering(self, self._steps, self._limit(timeout))
+
+    def try_acquire(self) -> bool:
+        """Take the lock for oneself if nobody has it in any way; ``False`` if somebody has."""
+        frame = _frame(1)
+        me = task_here()
+        self._refuse_to_wait_for_oneself(frame)
+        writer = self._writer
+        try:
+            if not writer.try_acquire():
+                return False
+            writer._won_by(frame)
+            run(readers_leaving(writer, 0, frame, ReaderWait))  # which never sleeps
+        except BaseException as error:
+            if self._writes(me):
+                writer._end(writer._native.endings)
+            if isinstance(error, LockTimeoutError):
+                return False
+            raise
+        return True
+
+    def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        return self._writing(timeout, frame)
+
+    def _wins(self) -> Wins:
+        return _SharedWins(self)
+
+    # ------------------------------------------------------------------ readers
+
+    def acquire_shared(  # type: ignore[override]  # this one is awaited
+        self, timeout: float | None = _OWN
+    ) -> Acquiring[Self]:
+        """Take the lock as a reader, waiting for a writer; ``LockTimeoutError`` at the end."""
+        return Acquiring(self._entered(self._reading(self._limit(timeout), _frame(1))))
+
+    def shared(  # type: ignore[override]  # for async with
+        self, timeout: float | None = _OWN
+    ) -> AbstractAsyncContextManager[Self]:
+        """Hold the lock as a reader in an ``async with`` block."""
+        return Entering(self, self._reading, self._limit(timeout))
+
+    def _reading(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        in_line, asked = yield from into_line(self._writer._line_name(), timeout)
+        yield from self._sharing(timeout, frame, in_line=in_line, asked=asked)
+
+    def _refuse_to_read(self, frame: FrameType) -> None:
+        mine.refuse_task(self._writer, _this_task(), frame)
+        mine.refuse_reading_task(self.path, _this_task(), frame)
+
+    def _waiter(  # a task's
+        self, reader: Lock, timeout: float | None, asked: int
+    ) -> AsyncWaiter:
+        writer = self._writer
+        return waiter_here(
+            (writer,),
+            timeout,
+            self.path,
+            schedule=writer._retry,
+            queue=writer,
+            record=reader._record,
+            line=writer._line_name(),
+            asked=asked,
+            notice=notice_of(writer),
+        )
+
+    # ------------------------------------------------------------------ both
+
+    def _me(self) -> Any:
+        return task_here()
+
+    def _mine(self, me: object = None) -> Any:
+        if me is None:
+            me = _this_task()
+        return None if me is None else super()._mine(me)
+
+    def _writes(self, me: object) -> bool:
+        return is_held_by(self._writer, me)

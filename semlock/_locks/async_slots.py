@@ -1,0 +1,124 @@
+"""A counting semaphore of lock files for tasks: what it does is in its sync form."""
+
+from __future__ import annotations
+
+import sys
+
+from semlock._core.seconds import checked_timeout
+from semlock._locks import mine
+from semlock._locks.acquiring import Acquiring
+from semlock._locks.async_holding import HeldByTasks, into_line, is_held_by, task_here
+from semlock._locks.async_lock import AsyncLock, _rules, _this_task
+from semlock._locks.base import _OWN
+from semlock._locks.slots import SlotLock
+from semlock._waiting.async_waiter import waiter_here
+from semlock._waiting.hub import released_here
+from semlock._waiting.line import crowded
+from semlock._waiting.notice import notice_of
+from semlock._waiting.steps import Wins
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+    from typing import Any
+
+    from typing_extensions import Self
+
+    from semlock._waiting.async_waiter import AsyncWaiter
+    from semlock._waiting.steps import Steps
+
+_frame = sys._getframe
+
+
+class AsyncSlotLock(HeldByTasks, SlotLock):
+    """``SlotLock`` for tasks: at most so many holders at a time, each of them a task.
+
+    :path:   where the slots are: slot 3 is the lock file ``PATH.3``
+    :slots:  how many there are
+
+    The other parameters are those of ``AsyncLock``.  It shares the slots with ``SlotLock``.
+    One object serves many tasks, each of which holds one slot at most and lets go of it
+    itself, or by the manager that ``await acquire()`` gave.
+    """
+
+    __slots__ = ()
+
+    _one_slot = AsyncLock  # which knows the task that holds it
+    _patient = False  # a try must not hold up the loop
+    _who = "task"
+
+    def acquire(  # type: ignore[override]  # this one is awaited
+        self, timeout: float | None = _OWN
+    ) -> Acquiring[Self]:
+        """Take a slot, waiting for it; ``LockTimeoutError`` when the time is over."""
+        limit = self.timeout if timeout is _OWN else timeout
+        if limit is not None:
+            limit = checked_timeout(limit)
+        return Acquiring(self._entered(self._steps(limit, _frame(1))))
+
+    def _wins(self) -> Wins:
+        return Wins(self._locks)
+
+    def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        in_line, asked = yield from into_line(self._line_name(), timeout)
+        yield from self._acquiring(timeout, frame, in_line=in_line, asked=asked)
+
+    def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
+        mine.refuse_task_all(self._locks, _this_task(), frame)
+
+    def _waiter(self, timeout: float | None, asked: int) -> AsyncWaiter:
+        locks = self._locks
+        return waiter_here(
+            locks,
+            timeout,
+            self.path,
+            schedule=self._retry,
+            queue=self._head,
+            record=locks[0]._record,
+            line=self._line_name(),
+            asked=asked,
+            notice=notice_of(self._head, locks[self._last].status),
+        )
+
+    def _line_name(self) -> tuple[object, ...] | None:
+        """Name the line in which tasks of one loop wait for these slots, if they do in one."""
+        if self._retry is not None:
+            return None
+        rules = _rules(self._locks[0]._policy)
+        return self.path, self._head._native.turns, rules, self.slots
+
+    def release(self) -> None:
+        """Let go of this task's slot; the errors are those of ``Lock.release``."""
+        super().release()
+        if crowded:
+            released_here(self._line_name())
+
+    def _leave(
+        self,
+        me: object,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super()._leave(me, kind, error, traceback)
+        if crowded:
+            released_here(self._line_name())
+
+    def _won(self, index: int) -> None:
+        super()._won(index)
+        slot: Any = self._locks[index]
+        slot._holder = (slot._native.serial, task_here())
+
+    def _mine(self, me: object = None) -> Any:
+        if me is None:
+            me = _this_task()
+        slots: list[Any] = self._locks
+        last = slots[self._last]
+        if is_held_by(last, me):
+            return last
+        for slot in slots:
+            # Only who it was won by last is asked more closely: there may be thousands.
+            holder = slot._holder
+            if holder is not None and holder[1] == me and is_held_by(slot, me):
+                return slot
+        return None

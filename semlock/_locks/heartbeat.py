@@ -1,0 +1,187 @@
+"""Threads that refresh the locks of a process that ask for it, and report their loss.
+
+There is one for each filesystem, since one that doesn't answer must not hold up the refresh of
+locks elsewhere; and whatever is a user's own, a callback, a logging handler, what traces, is
+called by other threads (``_callbacks``).  A thread sleeps on the monotonic clock and refreshes
+whatever is due when it wakes, so that after a suspend every lock is refreshed at once, once,
+and a lock that was taken meanwhile is noticed.  Nothing that it meets, not even an error in a
+user's callback, ends it or the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from time import monotonic
+from weakref import ref
+
+from semlock._core import callbacks, capi, registry
+from semlock._core.errors import LockLostError, NotHeldError
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from semlock._locks.base import BaseLock
+
+
+class _Lane:
+    """The locks that one thread refreshes, one after the other."""
+
+    __slots__ = ("thread", "wake")
+
+    def __init__(self) -> None:
+        # Wakes the thread.  No lock is taken on the way of the user's threads: an interrupt
+        # between taking it and entering its block would keep it taken for ever.  A put is one
+        # step.  True ends the thread.
+        self.wake: SimpleQueue[bool] = SimpleQueue()
+        self.thread: threading.Thread | None = None
+
+
+# When the next beat of a lock is due, how far apart they are, whose it is, and in which lane.
+_due: dict[int, tuple[float, float, ref[BaseLock], _Lane]] = {}
+_lanes: dict[Hashable, _Lane] = {}
+_LANES_LIMIT = 32
+_NOTHING: tuple[None, None, None, None] = (None, None, None, None)
+_AGAIN = 0.1
+_PATIENCE = 0.5  # a thread may be with a filesystem that does not answer
+_LONGEST_SLEEP = 3600.0  # a beat may be further off than any wait can be told
+
+
+def watch(lock: BaseLock, interval: float) -> None:
+    """Refresh a lock every so often, for as long as it is held."""
+    key = id(lock)
+
+    def forget(reference: ref[BaseLock]) -> None:
+        # Runs in whatever thread drops the object, so it takes no lock: one pop is one step.
+        if _due.get(key, _NOTHING)[2] is reference:
+            _due.pop(key, None)
+
+    lane = _lane_of(lock)
+    at = monotonic() + interval
+    sooner = at < min(
+        (due for due, _, _, its in list(_due.values()) if its is lane), default=at + 1
+    )
+    _due[key] = (at, interval, ref(lock, forget), lane)
+    if lane.thread is None or not lane.thread.is_alive():
+        # Two threads that get here at once start two, which share the work.
+        lane.thread = threading.Thread(
+            target=_run, args=(lane,), name="semlock-heartbeat", daemon=True
+        )
+        lane.thread.start()
+    elif sooner:
+        lane.wake.put(False)
+
+
+def _lane_of(lock: BaseLock) -> _Lane:
+    # A clock of the user's is asked for each beat, and so is the user's code.
+    key = (lock._native.file.dev, getattr(lock, "_clock", None))
+    lane = _lanes.get(key)
+    if lane is None:
+        if len(_lanes) >= _LANES_LIMIT:
+            lanes = list(_lanes.values())
+            return lanes[hash(key) % len(lanes)]
+        lane = _lanes.setdefault(key, _Lane())
+    return lane
+
+
+def _forget() -> None:
+    # The threads did not come along, and a queue may have been in use when it forked.
+    _due.clear()
+    _lanes.clear()
+    registry.own_threads.clear()
+
+
+def _run(lane: _Lane) -> None:
+    registry.own_threads[capi.this_thread()] = threading.get_ident()
+    while True:
+        now = monotonic()
+        waiting = [(key, entry[0]) for key, entry in list(_due.items()) if entry[3] is lane]
+        ready = [key for key, at in waiting if at <= now]
+        if not ready:
+            # An idle thread waits without an end: watch() wakes it.
+            nearest = min((at for _, at in waiting), default=None)
+            with suppress(Empty):
+                if lane.wake.get(
+                    timeout=None if nearest is None else min(nearest - now, _LONGEST_SLEEP)
+                ):
+                    break
+            continue
+        for key in ready:
+            # In one step, when its turn comes: it may have been dropped, or begun anew.
+            entry = _due.pop(key, None)
+            if entry is None:
+                continue
+            _, interval, reference, its = entry
+            if its is not lane:
+                _due.setdefault(key, entry)
+                its.wake.put(False)
+                continue
+            lock = reference()
+            pause = None if lock is None else _beat(lock, interval)
+            del lock  # or this thread would keep it alive until the next beat
+            if pause is not None:
+                _due.setdefault(key, (monotonic() + pause, interval, reference, lane))
+    registry.own_threads.pop(capi.this_thread(), None)
+
+
+def _end() -> None:
+    """End the threads that have nothing to do, when the interpreter ends.
+
+    A subinterpreter can't end while it has a thread: there, all of them end.  In the main one
+    a thread of the program may still be inside of a lock, which is refreshed to the last.
+    """
+    busy = {id(entry[3]) for entry in list(_due.values())} if registry.is_main() else set()
+    ending = [lane for lane in list(_lanes.values()) if lane.thread and id(lane) not in busy]
+    for lane in ending:
+        lane.wake.put(True)
+    for lane in ending:
+        assert lane.thread is not None
+        lane.thread.join(_PATIENCE)
+
+
+def _beat(lock: BaseLock, interval: float) -> float | None:
+    """Refresh one lock: seconds until its next beat, or ``None`` if there is none."""
+    if not lock.held:
+        return None
+    try:
+        if not lock._refresh(patience=0.0):
+            # Somebody sits on the guard, which must not hold up the others' beats.
+            return min(interval, _AGAIN)
+    except LockLostError as error:
+        _report(lock, error)
+        return None
+    except NotHeldError:
+        return None
+    except BaseException as error:  # noqa: BLE001 - a full disk now may be well at the next beat
+        path, cause = lock.path, error
+        callbacks.call(
+            lock.path,
+            lambda: _log("a heartbeat of %s failed; it is tried again", path, cause=cause),
+        )
+    return interval
+
+
+def _report(lock: BaseLock, error: LockLostError) -> None:
+    def report() -> None:
+        if lock._on_lost is None:
+            _log("%s", error)
+            return
+        try:
+            lock._on_lost(lock, error)
+        except BaseException as failure:  # noqa: BLE001 - sys.exit() ends nothing here
+            _log("the on_lost function of %s failed", lock.path, cause=failure)
+
+    callbacks.call(lock.path, report)
+
+
+def _log(message: str, *values: object, cause: BaseException | None = None) -> None:
+    import logging  # noqa: PLC0415 - only when something is wrong
+
+    logging.getLogger("semlock").error(message, *values, exc_info=cause)
+
+
+registry.on_fork(_forget)
+atexit.register(_end)

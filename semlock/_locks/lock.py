@@ -1,0 +1,109 @@
+"""``semlock.Lock``: the default lock, whose record is sema's text and the keys that prove death."""
+
+from __future__ import annotations
+
+from semlock._core import capi, registry
+from semlock._core.identity import this_process
+from semlock._core.records import decode_text, encode_text
+from semlock._locks.base import BaseLock
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semlock._core.errors import LockLostError
+    from semlock._core.identity import Process
+    from semlock._core.records import LockInfo
+    from semlock._core.status import LockStatus, StrPath
+    from semlock._core.verdicts import Policy
+    from semlock._locks.base import Durability
+    from semlock._waiting.waiter import Schedule
+
+
+# Records that locks of this process share, because nothing in them is of one lock alone: a
+# thousand locks without a tag need one.  Bounded, since tags may all differ.
+_shared: dict[tuple[str | None, int, str], capi.Record] = {}
+_SHARED_LIMIT = 64
+registry.on_fork(_shared.clear)
+
+
+class TextLock(BaseLock):
+    """A lock whose record is text: ``key=value`` lines."""
+
+    __slots__ = ()
+
+    # Those who wait stand in a queue, and those who hold make way for them.
+    _turns = capi.TAKE_TURNS
+
+    def _compose(self, owner: Process | None) -> capi.Record:
+        key = (self.tag, self._mode, self._durability)
+        record = _shared.get(key) if owner is None else None
+        if record is None:
+            record = encode_text(
+                owner or this_process(),
+                self.tag,
+                mode=self._mode,
+                durability=capi.DURABILITY[self._durability],
+            )
+            if owner is None:
+                if len(_shared) >= _SHARED_LIMIT:
+                    _shared.clear()
+                _shared[key] = record
+        return record
+
+    def _decode(self, content: bytes) -> LockInfo:
+        return decode_text(content)
+
+
+# A wrong call is told with the name that was called.
+BaseLock.__init__.__qualname__ = "Lock"
+
+
+class Lock(TextLock):
+    """A lock that is held exactly while a file exists at its path.
+
+    :path:        the lock file; its directory must exist
+    :tag:         why it is held, for people; a line of text in the record
+    :timeout:     seconds that ``acquire`` waits: ``None`` for ever, 0 one try
+    :policy:      when a lock may be taken from its holder; by default when that is
+                    proven to be dead, and never otherwise (see ``semlock.policy``)
+    :retry:       the pauses of a wait (see ``semlock.retry``); the default grows to 50 ms
+    :durability:  what is on the disk before the lock is visible: ``"full"`` (fsync),
+                    ``"data"`` (fdatasync) or ``"none"``
+    :mode:        the lock file's permissions, less the umask; its owner can always use it
+    :reentrant:   whether the thread that holds may acquire again, and release as often
+    :fair:        whether this lock is taken only in turn: never before a waiter that asked
+                  earlier.  Otherwise a process may take it again and again for a millisecond
+                  before it makes way for those who wait
+    :heartbeat:   seconds between refreshes of the record by a thread that all locks of the
+                    process on one filesystem share; ``None`` for no refreshes
+    :on_lost:     called with the lock and the error when a refresh finds it lost, by a thread
+                    for such calls: it may wait, and holds up no other refresh
+    :on_wait:     called with the ``LockStatus`` and the seconds waited so far, when a wait
+                  begins and then less and less often; what it raises ends the wait
+
+    Use it with ``with``, as a decorator, or by its methods.  Threads, objects and processes
+    exclude each other alike.  A lock ends when it is released or when its process ends, never
+    by losing the last reference to its object.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        # The engine's own parameters, with the type that on_lost sees here.
+        def __init__(
+            self,
+            path: StrPath,
+            *,
+            tag: str | None = None,
+            timeout: float | None = None,
+            policy: Policy | None = None,
+            retry: Schedule | None = None,
+            durability: Durability = "full",
+            mode: int = 0o644,
+            reentrant: bool = False,
+            fair: bool = False,
+            heartbeat: float | None = None,
+            on_lost: Callable[[Lock, LockLostError], object] | None = None,
+            on_wait: Callable[[LockStatus, float], object] | None = None,
+        ) -> None: ...

@@ -1,0 +1,435 @@
+"""Many locks at once: a try of each, any one of them, or all of them."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+
+from semlock._core import capi, explain
+from semlock._core.capi import HELD, NESTED, OK, this_thread
+from semlock._core.errors import LockTimeoutError
+from semlock._core.seconds import checked_timeout
+from semlock._locks import mine
+from semlock._locks.base import BaseLock
+from semlock._locks.lock import Lock, TextLock
+from semlock._waiting.steps import insisting, run
+from semlock._waiting.waiter import Waiter, chance
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import CodeType, FrameType, TracebackType
+    from typing import Any, TypeVar
+
+    from semlock._core.status import StrPath
+    from semlock._waiting.steps import Steps
+
+    L = TypeVar("L", bound=BaseLock)
+
+_FAILED = 255
+_TWICE = "one path is there twice, and would wait for itself"
+
+# How long a place in one queue is kept before another lock, that was free and lost, seems the
+# better one; doubled with each change.
+_FIRST_STAY = 0.1
+
+# How long a lock that is free, but for others first, isn't looked at.
+_FOR_OTHERS = 0.005
+
+# How long some locks are held while another is waited for; doubled with each failure.
+_FIRST_PATIENCE = 0.001
+_LONGEST_PATIENCE = 0.5
+
+# Waits for many locks that are over, but have not given their watches back.
+_to_end: list[Waiter] = []
+_FEW = 32
+
+
+def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | None]:
+    """Try many locks in one call of the core, which holds no GIL.
+
+    For each path or ``Lock`` in order: the lock if it was taken, else ``None``.  Tools that
+    poll should make their ``Lock`` objects once and pass those.
+    """
+    locks = [item if isinstance(item, Lock) else Lock(item) for item in paths_or_locks]
+    return _try_many(locks, sys._getframe(1))
+
+
+def _try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> list[Any]:
+    for lock in locks:
+        if lock._record is None:
+            lock._lay_out()
+    batch = capi.Batch([lock._native for lock in locks])
+    result: list[Any] = [None] * len(locks)
+    try:
+        batch.run(anyway=anyway)
+        outcomes = batch.outcomes
+        if outcomes.count(HELD) != len(locks):
+            for index, outcome in enumerate(outcomes):
+                if outcome == HELD or (outcome == capi.TURN and not anyway):
+                    continue
+                code = batch.error(index) if outcome == _FAILED else outcome
+                before = locks[index]._native.serial
+                try:
+                    if locks[index]._settle(code, frame):
+                        result[index] = locks[index]
+                except BaseException:
+                    locks[index]._undo(before)
+                    raise
+    except BaseException:
+        for index, outcome in enumerate(batch.outcomes):
+            if outcome in (OK, NESTED) or result[index] is not None:
+                locks[index]._end(locks[index]._native.endings)
+        raise
+    return result
+
+
+def _is_plain(lock: BaseLock) -> bool:
+    """Tell a lock that the core can try by itself, among many others."""
+    return isinstance(lock, TextLock) and not (lock._each_time or lock._native.reentrant)
+
+
+def _is_mine(lock: BaseLock) -> bool:
+    return bool(lock._native.owner == this_thread()) and lock.held
+
+
+def _distinct(locks: Iterable[BaseLock], kind: type[BaseLock] = BaseLock) -> list[Any]:
+    chosen = list(locks)
+    for lock in chosen:
+        if not isinstance(lock, kind):
+            raise TypeError(f"these are locks to be acquired, not {lock!r}")
+    if not chosen:
+        raise ValueError("there is no lock to wait for")
+    if len(chosen) > 1 and not mine.are_distinct([lock.path for lock in chosen]):
+        raise ValueError(_TWICE)
+    return chosen
+
+
+# ---------------------------------------------------------------------------- any of them
+
+
+def acquire_any(locks: Iterable[L], timeout: float | None = None) -> L:
+    """Take whichever of some locks is free first, and wait for it; the lock that was taken.
+
+    It sleeps on all of them at once.  ``LockTimeoutError`` when the time is over.  Release the
+    lock that you got; the others were never taken.
+    """
+    chosen = _distinct(locks)
+    limit = None if timeout is None else checked_timeout(timeout)
+    before = [lock._native.serial for lock in chosen]
+    try:
+        won: L = run(taking_any(chosen, limit, sys._getframe(1), AnyWait))
+    except BaseException:
+        for lock, serial in zip(chosen, before, strict=True):
+            lock._undo(serial)
+        raise
+    return won
+
+
+def taking_any(
+    locks: list[Any], timeout: float | None, frame: FrameType, form: type[AnyWait]
+) -> Steps[Any]:
+    """Take any of some locks."""
+    won: Any = None
+
+    def attempt() -> int:
+        nonlocal won
+        won, said = _try_each(locks, frame)
+        return said
+
+    if timeout == 0:
+        yield from insisting(attempt)
+    else:
+        attempt()
+    if won is not None:
+        return won
+    if timeout == 0:
+        for lock in locks:
+            fair = lock._native.turns == capi.FAIR
+            if lock._settle(lock._try() if fair else lock._try_again(), frame):
+                return lock
+        raise explain.timeout_error(locks[0], 0.0)
+    form.refuse(locks, frame)
+    waiter, wait = form.waiter(locks, timeout)
+    any_of = _AnyOf(locks, wait, waiter)
+    _end_those_before()
+    try:
+        while (won := any_of.next(frame)) is None:
+            if not (yield waiter):
+                raise explain.timeout_error(locks[waiter.which], waiter.waited)
+    finally:
+        if won is None or len(locks) <= _FEW:
+            waiter.end()
+        else:
+            # To give back a thousand watches takes as long as the whole wake, so whoever has
+            # the lock is not kept from using it; the next wait of this kind does it.
+            wait.leave()
+            waiter.over()
+            _to_end.append(waiter)
+    return won
+
+
+class AnyWait:
+    """How a thread waits for any of some locks."""
+
+    @staticmethod
+    def refuse(locks: list[Any], frame: FrameType) -> None:
+        """Refuse a wait that is for oneself."""
+        holder = mine.all_mine(locks, mine.is_of_thread)
+        if holder is not None:
+            mine.refuse(holder, frame)
+
+    @staticmethod
+    def waiter(locks: list[Any], timeout: float | None) -> tuple[Any, capi.Wait]:
+        """Begin to wait."""
+        wait = capi.Wait([lock._native for lock in locks])
+        return Waiter(timeout, wait=wait, about=locks[0].path), wait
+
+
+def _try_each(locks: list[Any], frame: FrameType) -> tuple[Any, int]:
+    """Try each once: the lock that was taken, and else whether others come first somewhere."""
+    others = HELD
+    for lock in locks:
+        outcome = lock._try()
+        if outcome == capi.TURN and lock._native.turns == capi.FAIR:
+            others = outcome
+        elif outcome not in (HELD, capi.LOOK, capi.MINE) and lock._settle(outcome, frame):
+            return lock, OK
+    return None, others
+
+
+def _end_those_before() -> None:
+    while True:
+        try:
+            waiter = _to_end.pop()  # in one step: other threads do this too
+        except IndexError:
+            return
+        waiter.end()
+
+
+class _AnyOf:
+    """What a wait for any of some locks knows: in whose queue it stands, and which are its own."""
+
+    __slots__ = ("_locks", "_queued", "_since", "_stay", "_wait", "_waiter")
+
+    def __init__(self, locks: list[Any], wait: capi.Wait, waiter: Waiter) -> None:
+        self._locks = locks
+        self._wait = wait
+        self._waiter = waiter
+        self._queued = -1
+        self._since = 0.0
+        self._stay = _FIRST_STAY
+
+    def next(self, frame: FrameType) -> Any:
+        """Do what the last pause calls for: the lock that was taken, if any."""
+        waiter = self._waiter
+        if waiter.said == capi.BLIND:
+            for lock in self._locks:
+                if lock._settle(lock._try_again(), frame):
+                    return lock
+            return None
+        if waiter.said not in (capi.FREE, capi.LOOK):
+            return None
+        index = waiter.which
+        lock = self._locks[index]
+        # Looked at here, tried when it turns out to be free.
+        if waiter.said == capi.LOOK and not lock._judge(frame, may_wait=False, waiter=waiter):
+            return None
+        outcome = lock._try_again() if index == self._queued else lock._try()
+        if outcome not in (HELD, capi.LOOK, capi.TURN) and lock._settle(outcome, frame):
+            return lock
+        if outcome == capi.TURN:
+            # It is free, but for others: there are no news of it before they have it.
+            self._wait.later(index, _FOR_OTHERS * (0.5 + chance()))
+        self._lost(index)
+        return None
+
+    def _lost(self, index: int) -> None:
+        """Stand in a queue from now on: whoever only comes when a lock is free comes too late.
+
+        Its holder makes way for those who stand there.  Another lock's queue may turn out to
+        be the shorter way, but whoever changed all the time would never come to its turn.
+        """
+        now = monotonic()
+        if index == self._queued or (self._queued >= 0 and now - self._since < self._stay):
+            return
+        if not self._locks[index]._native.turns:
+            return
+        if self._queued >= 0:
+            self._stay *= 2
+        self._queued = index
+        self._since = now
+        lock = self._locks[index]
+        self._wait.stand(lock._native, lock._record, index)
+
+
+# ---------------------------------------------------------------------------- all of them
+
+
+def _is_dropped_by_call(call: tuple[CodeType, int], frame: FrameType) -> bool:
+    """Tell whether what a call has returned is dropped before anything was done with it.
+
+    Whatever a program does with it, if only to ignore it, is done by a later instruction.
+    """
+    code, at = call
+    if frame.f_code is not code:
+        return False
+    if frame.f_lasti == at:
+        return True
+    import dis  # noqa: PLC0415 - when locks are dropped that are held
+
+    between = [
+        one.opname
+        for one in dis.get_instructions(code)
+        if at < one.offset <= frame.f_lasti and one.opname != "CACHE"
+    ]
+    return len(between) == 1 and between[0] in _BEGINNINGS_OF_WITH
+
+
+_BEGINNINGS_OF_WITH = ("SETUP_WITH", "BEFORE_WITH", "COPY")
+
+
+class AllAcquired:
+    """What ``acquire_all`` returns: a context manager that releases all of them."""
+
+    __slots__ = ("_call", "_locks", "locks")
+
+    _is_mine = staticmethod(_is_mine)
+
+    def __init__(self, locks: Sequence[Any], call: tuple[CodeType, int] | None = None) -> None:
+        # Where it was asked for, by a call that returns this.
+        self._call = call
+        # As they were given, and in the order in which everybody takes them.
+        self.locks = tuple(locks)
+        self._locks = sorted(locks, key=lambda lock: lock.path)
+
+    def __enter__(self) -> tuple[Any, ...]:
+        return self.locks
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if type(self) is _JustAcquired:
+            # Python swallows what a signal handler raises in __del__, so there is none any more.
+            self.__class__ = AllAcquired  # type: ignore[assignment]
+        first: BaseException | None = None
+        try:
+            for lock in reversed(self._locks):
+                try:
+                    lock.__exit__(kind, error, traceback)
+                except BaseException as failure:  # noqa: BLE001, PERF203 - the others must go too
+                    first = first or failure
+        except BaseException:
+            self._let_go()  # an interrupt between two of them
+            raise
+        if first is not None:
+            self._let_go()  # it may have struck before one of them had begun to go
+            raise first
+
+    def release(self) -> None:
+        """Let go of all of them; what goes wrong with one is raised when the others are gone."""
+        self.__exit__(None, None, None)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.locks)} locks, acquired>"
+
+    def _let_go(self) -> None:
+        for lock in reversed(self._locks):
+            if self._is_mine(lock):
+                lock._end(lock._native.endings)
+
+    def _try_rest(self, frame: FrameType) -> Any:
+        """Try those that are not held yet: the first that is not to be had, or ``None``."""
+        rest = [lock for lock in self._locks if not self._is_mine(lock)]
+        if all(_is_plain(lock) for lock in rest):
+            won = _try_many(rest, frame, anyway=False)
+            return next((lock for lock, got in zip(rest, won, strict=True) if not got), None)
+        return next((lock for lock in rest if not lock.try_acquire()), None)
+
+    def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        """Take all of them, one after the other, and none if that fails."""
+        deadline = None if timeout is None else monotonic() + timeout
+        patience = 0.0
+        try:
+            while (missing := self._try_rest(frame)) is not None:
+                twin = mine.holder_here(missing)
+                if twin is not None and twin is not missing and twin in self._locks:
+                    # Two names of one file, as where upper and lower case are the same.
+                    raise ValueError(_TWICE)  # noqa: TRY301 - what is held goes as always
+                left = None if deadline is None else max(0.0, deadline - monotonic())
+                if patience == 0.0 or timeout == 0:
+                    # Nobody who waits holds anything, so whatever order others take them in, it
+                    # can't end in a circle.
+                    self._let_go()
+                    yield from missing._acquiring(left, frame)
+                else:
+                    # Politeness may never come to an end where all of them are in use all the
+                    # time.  So what is held is kept for a while, which is bounded, and grows.
+                    yield from self._patiently(missing, left, patience, frame)
+                patience = min(max(2 * patience, _FIRST_PATIENCE), _LONGEST_PATIENCE)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _patiently(
+        self, missing: Any, left: float | None, patience: float, frame: FrameType
+    ) -> Steps[None]:
+        limit = patience * (0.5 + chance())
+        if left is not None and left < limit:
+            yield from missing._acquiring(left, frame)
+            return
+        try:
+            yield from missing._acquiring(limit, frame)
+        except LockTimeoutError:
+            self._let_go()
+            left = None if left is None else max(0.0, left - limit)
+            yield from missing._acquiring(left, frame)
+
+
+class _JustAcquired(AllAcquired):
+    """What ``acquire_all`` returns, until it is released."""
+
+    __slots__ = ()
+
+    def __del__(
+        self,
+        is_dropped_by_call: Callable[[tuple[CodeType, int], FrameType], bool] = (
+            _is_dropped_by_call
+        ),
+        frame_at: Callable[[int], FrameType] = sys._getframe,
+        interpreter: Any = sys,
+    ) -> None:
+        # A signal can strike between the return of acquire_all and the block that would release
+        # the locks.  That is a call that has failed: none is held.
+        call = getattr(self, "_call", None)
+        if call is None or getattr(interpreter, "meta_path", None) is None:
+            return  # the end of the interpreter drops everything
+        if not any(map(self._is_mine, self._locks)):
+            return
+        if is_dropped_by_call(call, frame_at(1)):
+            self._let_go()
+
+
+def acquire_all(locks: Iterable[BaseLock], timeout: float | None = None) -> AllAcquired:
+    """Take all of some locks or none, waiting for them; a context manager that releases them.
+
+    It never waits for ever while it holds some of them, so it doesn't matter in which order
+    others take the same ones.  ``LockTimeoutError`` when the time is over; then none is held.
+    """
+    chosen = _distinct(locks)
+    limit = None if timeout is None else checked_timeout(timeout)
+    frame = sys._getframe(1)
+    for lock in chosen:
+        if _is_mine(lock):
+            raise explain.deadlock_error(lock, frame)
+    acquired = _JustAcquired(chosen)
+    acquired._call = frame.f_code, frame.f_lasti
+    try:
+        run(acquired._acquiring(limit, frame))
+    except BaseException:
+        acquired._let_go()
+        raise
+    return acquired

@@ -1,0 +1,339 @@
+"""A counting semaphore of lock files: so many slots, each a lock of its own."""
+
+from __future__ import annotations
+
+import sys
+
+from semlock._core import capi, explain
+from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
+from semlock._core.seconds import checked_timeout
+from semlock._locks.base import _OWN, Acquired
+from semlock._locks.lock import Lock
+from semlock._waiting.notice import notice_of
+from semlock._waiting.steps import insisting, run
+from semlock._waiting.waiter import Waiter
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from types import FrameType, TracebackType
+    from typing import Any, Literal
+
+    from typing_extensions import Self
+
+    from semlock._core.errors import LockLostError
+    from semlock._core.records import LockInfo
+    from semlock._core.status import LockStatus, StrPath
+    from semlock._core.verdicts import Policy
+    from semlock._locks.base import Durability
+    from semlock._waiting.steps import Steps
+    from semlock._waiting.waiter import Schedule
+
+_frame = sys._getframe
+_MOST = 10_000
+
+
+class SlotLock:
+    """At most so many holders at a time: a counting semaphore made of lock files.
+
+    :path:   where the slots are: slot 3 is the lock file ``PATH.3``, a lock like any other,
+             with its own record, so that ``semlock status PATH.3`` says who has it
+    :slots:  how many there are
+
+    The other parameters are those of ``Lock``.  A dead holder's slot is taken over, and those
+    who wait stand in one queue.
+
+    The slots are numbered, and a lock with ``slots=N`` uses the first N.  So processes that
+    say different numbers agree about the slots that they share, and there are never more
+    holders than the highest number that somebody says: a number can be raised or lowered while
+    others are at work, and holds for each process from its next acquisition on.
+
+    One object serves many threads, each of which holds one slot at most.
+    """
+
+    __slots__ = (
+        "_fair", "_head", "_last", "_locks", "_natives", "_retry", "path", "slots", "timeout",
+    )  # fmt: skip
+
+    _one_slot: Any = Lock  # which knows the thread that holds it
+    _patient = True  # whether one who asks once may sleep to see what others do
+    _who: Literal["thread", "task"] = "thread"
+
+    def __init__(
+        self,
+        path: StrPath,
+        slots: int,
+        *,
+        tag: str | None = None,
+        timeout: float | None = None,
+        policy: Policy | None = None,
+        retry: Schedule | None = None,
+        durability: Durability = "full",
+        mode: int = 0o644,
+        fair: bool = False,
+        heartbeat: float | None = None,
+        on_lost: Callable[[SlotLock, LockLostError], object] | None = None,
+        on_wait: Callable[[LockStatus, float], object] | None = None,
+    ) -> None:
+        if type(slots) is not int or not 1 <= slots <= _MOST:
+            raise ValueError(f"slots is a number from 1 to {_MOST}, not {slots!r}")
+        # Never acquired itself: it names the queue, and checks what all slots have in common.
+        self._head = Lock(
+            path, tag=tag, timeout=timeout, retry=retry, fair=fair, on_wait=on_wait
+        )
+        self.path = self._head.path
+        self.slots = slots
+        self.timeout = self._head.timeout
+        self._fair = fair
+        self._retry = retry
+        self._last = 0
+        self._locks: list[Lock] = [
+            self._one_slot(
+                f"{self.path}.{number}",
+                tag=tag,
+                policy=policy,
+                durability=durability,
+                mode=mode,
+                heartbeat=heartbeat,
+                on_lost=None if on_lost is None else lambda _, error: on_lost(self, error),
+            )
+            for number in range(1, slots + 1)
+        ]
+        for lock in self._locks:
+            lock._native.turns = capi.NO_TURNS  # the semaphore has one queue for all
+        self._natives = capi.many([lock._native for lock in self._locks])
+
+    # ------------------------------------------------------------------ acquiring
+
+    def acquire(self, timeout: float | None = _OWN) -> AbstractContextManager[Self]:
+        """Take a slot, waiting for it; ``LockTimeoutError`` when the time is over."""
+        limit = self.timeout if timeout is _OWN else timeout
+        if limit is not None:
+            limit = checked_timeout(limit)
+        acquired = Acquired(self)  # type: ignore[arg-type]
+        self._take(limit, _frame(1))
+        return acquired  # type: ignore[return-value]
+
+    def __enter__(self) -> Self:
+        self._take(self.timeout, _frame(1))
+        return self
+
+    def try_acquire(self) -> bool:
+        """Take a slot if one is free or its holder is dead; ``False`` if there is none."""
+        frame = _frame(1)
+        if self._mine() is not None:
+            return False
+        before = self._serials()
+        try:
+            way = self._way(0)
+            if way == capi.TURN and self._patient:
+                way = run(insisting(lambda: self._way(0)))
+            return way == OK and self._try_all(frame, None)
+        except BaseException:
+            self._undo(before)
+            raise
+
+    def _take(self, timeout: float | None, frame: FrameType) -> None:
+        before = self._serials()
+        try:
+            run(self._acquiring(timeout, frame))
+        except BaseException:
+            self._undo(before)
+            raise
+
+    def _way(self, timeout: float | None) -> int:
+        """Tell whether others come first: OK, TURN if a slot is free for them, or HELD.
+
+        With no time, only a fair lock asks.
+        """
+        if timeout == 0 and not self._fair:
+            return OK
+        return capi.must_make_way(self._head._native, self._natives)
+
+    def _acquiring(
+        self,
+        timeout: float | None,
+        frame: FrameType,
+        *,
+        in_line: bool = False,
+        asked: int = 0,
+    ) -> Steps[None]:
+        """Take a slot, or wait for one; who stands in line behind others doesn't try before."""
+        mine = self._mine()
+        if mine is not None:
+            raise explain.deadlock_error(mine, frame, self._who)
+        if not in_line:
+            way = self._way(timeout)
+            if timeout == 0 and way == capi.TURN:
+                way = yield from insisting(lambda: self._way(0))
+            if way == OK and self._try_all(frame, None):
+                return
+        if timeout == 0:
+            raise explain.timeout_error(self._locks[self._last], 0.0)
+        self._refuse_to_wait_for_oneself(frame)
+        self._lay_out()
+        waiter = self._waiter(timeout, asked)
+        won = None
+        try:
+            while not self._answer(waiter, frame, in_time=(yield waiter)):
+                pass
+            won = self._locks[self._last]._native
+            waiter.served()
+        finally:
+            waiter.end(won)
+
+    def _waiter(self, timeout: float | None, asked: int) -> Waiter:
+        del asked  # a thread asks when it begins to wait
+        locks, head = self._locks, self._head
+        wait = capi.Wait([lock._native for lock in locks], head._native, locks[0]._record)
+        notice = notice_of(head, locks[self._last].status)
+        return Waiter(
+            timeout, self._retry, wait=wait, queue=head._native, notice=notice, about=self.path
+        )
+
+    def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
+        """Refuse to wait where this thread holds all slots, through whatever objects."""
+        from semlock._locks import mine as _mine  # noqa: PLC0415 - only for those who wait
+
+        holder = _mine.all_mine(self._locks, _mine.is_of_thread)
+        if holder is not None:
+            raise explain.deadlock_error(holder, frame)
+
+    def _won(self, index: int) -> None:
+        """Take note of the slot that was won."""
+        self._last = index
+
+    def _answer(self, waiter: Waiter, frame: FrameType, *, in_time: bool = True) -> bool:
+        """Do what the last pause calls for; ``True`` if that has won a slot."""
+        if not in_time:
+            raise explain.timeout_error(self._locks[waiter.which], waiter.waited)
+        in_turn = waiter.in_turn(fair=self._fair)
+        if waiter.said == LOOK:
+            # Whoever stands behind sees to it too that a dead holder's slot gets free.
+            free = self._locks[waiter.which]._judge(frame, may_wait=False, waiter=waiter)
+            return free and in_turn and self._try_all(frame, waiter)
+        if waiter.said == capi.FREE:
+            self._last = waiter.which
+        return in_turn and self._try_all(frame, waiter)
+
+    def _try_all(self, frame: FrameType, waiter: Waiter | None) -> bool:
+        """Try the slot that was used last, and then the others."""
+        self._lay_out()
+        locks, first = self._locks, self._last
+        for step in range(len(locks)):
+            index = (first + step) % len(locks)
+            lock = locks[index]
+            outcome = try_anyway(lock._native, POOL)
+            if outcome == HELD or (outcome == LOOK and waiter is not None):
+                continue  # a waiter is told by the core whom to judge
+            if outcome not in (MINE, HELD) and lock._settle(outcome, frame):
+                self._won(index)
+                return True
+        return False
+
+    def _lay_out(self) -> None:
+        for lock in self._locks:
+            if lock._record is None:
+                lock._lay_out()
+
+    def _serials(self) -> list[int]:
+        return [lock._native.serial for lock in self._locks]
+
+    def _undo(self, before: list[int]) -> None:
+        for lock, serial in zip(self._locks, before, strict=True):
+            lock._undo(serial)
+
+    # ------------------------------------------------------------------ holding, letting go
+
+    def _mine(self, me: object = None) -> Lock | None:
+        """Find the slot that this thread holds; only the core's structures know."""
+        if me is None:
+            me = capi.this_thread()
+        last = self._locks[self._last]
+        if last._native.owner == me and last.held:
+            return last
+        for lock in self._locks:
+            if lock._native.owner == me and lock.held:
+                return lock
+        return None
+
+    def _held_slot(self) -> Lock:
+        mine = self._mine()
+        if mine is None:
+            raise explain.not_held_error(self._head)
+        return mine
+
+    def release(self) -> None:
+        """Let go of this thread's slot; the errors are those of ``Lock.release``."""
+        self._held_slot().release()
+        capi.burst_released(self._head._native)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave(None, kind, error, traceback)
+
+    def _leave(
+        self,
+        me: object,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        mine = self._mine(me)
+        if mine is None:
+            if any(lock._forked for lock in self._locks):
+                return  # the block was entered by the parent, who still holds the slot
+            raise explain.not_held_error(self._head)
+        mine.__exit__(kind, error, traceback)
+        capi.burst_released(self._head._native)
+
+    def refresh(self) -> None:
+        """Write the present time into the record of this thread's slot."""
+        self._held_slot().refresh()
+
+    def check(self) -> None:
+        """Make sure that this thread's slot is still held; ``LockLostError`` if it is not."""
+        self._held_slot().check()
+
+    @property
+    def held(self) -> bool:
+        """Whether this thread holds a slot through this object."""
+        return self._mine() is not None
+
+    @property
+    def slot(self) -> int | None:
+        """The number of the slot that this thread holds, from 1 on."""
+        mine = self._mine()
+        return None if mine is None else self._locks.index(mine) + 1
+
+    @property
+    def info(self) -> LockInfo | None:
+        """What the record of this thread's slot says; ``None`` while it holds none."""
+        mine = self._mine()
+        return None if mine is None else mine.info
+
+    def status(self) -> list[LockStatus]:
+        """Look at all slots, in the order of their numbers."""
+        return [lock.status() for lock in self._locks]
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorate a function, which then runs while a slot is held."""
+        from semlock._locks import decorating  # noqa: PLC0415 - only for those who decorate
+
+        decorated: Callable[..., Any] = decorating.decorate(self, function)
+        return decorated
+
+    def __repr__(self) -> str:
+        slot = self.slot
+        state = "not held" if slot is None else f"slot {slot} held"
+        return f"<{type(self).__name__} {self.path!r}, {self.slots} slots, {state}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(
+            f"{self!r} can't be pickled: make a lock of the same path in the other process"
+        )

@@ -1,0 +1,1 @@
+"""The lock systems, one module or one family of modules each."""

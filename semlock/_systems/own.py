@@ -1,0 +1,18 @@
+"""semlock's own lock system, as a row of the table."""
+
+from __future__ import annotations
+
+from semlock._core.records import decode_text, restamp_text
+from semlock._locks.lock import Lock
+from semlock.systems import System, later
+
+SYSTEM = System(
+    "semlock",
+    decode=decode_text,
+    # Sema's and semats' records are the same; ours have keys that theirs haven't.
+    recognises=lambda info: info.token is not None,
+    claims=later("semlock._core.forms", "own"),
+    restamp=restamp_text,
+    lock=Lock,
+    async_lock=later("semlock._locks.async_lock", "AsyncLock"),
+)

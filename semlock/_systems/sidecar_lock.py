@@ -1,0 +1,482 @@
+"""The sidecar lock itself: one try, what its failure means, and the wait between tries."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import threading
+from time import monotonic, time
+
+from semlock._core import capi, explain, registry
+from semlock._core.capi import NESTED, OK, POOL, release_lock, this_thread, try_lock
+from semlock._core.errors import LockLostError, LockTimeoutError
+from semlock._core.identity import ALIVE
+from semlock._core.seconds import FOREVER, checked_timeout
+from semlock._core.status import GUARD_PATIENCE, GUARD_PAUSE, absolute, remove_exactly
+from semlock._core.sticky import may_make_locks_beside
+from semlock._locks.base import _OWN, BaseLock
+from semlock._systems.sidecar_record import compose, decode, default_payload, restamp
+from semlock._systems.sidecar_target import (
+    SUFFIX,
+    is_being_reclaimed,
+    make_directory_of,
+    normalize,
+)
+from semlock._systems.sidecar_terms import (
+    DEFAULT_RETRY,
+    FAIL_CLOSED,
+    REMOVE_IF_UNCHANGED,
+    STALE,
+    FileLockStaleError,
+    ReclaimQuestion,
+    RetryOptions,
+    Stale,
+    StaleSnapshot,
+    stale_error,
+    timeout_error,
+)
+from semlock._waiting.notice import notice_of
+from semlock._waiting.steps import Call, Pause, Wins, run, run_async
+from semlock._waiting.waiter import PauseWhileHeld, Waiter
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import FrameType
+    from typing import Any, TypeAlias
+
+    from semlock._core.identity import Process
+    from semlock._core.records import LockInfo
+    from semlock._core.status import LockStatus, StrPath
+    from semlock._core.verdicts import Policy
+    from semlock._locks.base import Durability
+    from semlock._systems.sidecar_terms import StaleRecovery
+    from semlock._waiting.steps import Steps
+    from semlock._waiting.waiter import Schedule
+
+    Payload: TypeAlias = Callable[[], Any]
+    ShouldReclaim: TypeAlias = Callable[[ReclaimQuestion], object]
+    ShouldRemove: TypeAlias = Callable[[StaleSnapshot], object]
+
+_frame = sys._getframe
+
+_TRIES = 10
+
+# How long not to listen where the path is free and still not to be had.
+_DEAF = 0.005
+_REMOVAL_PATIENCE = 0.002
+
+
+class Alone:
+    """What a lock asks of the manager that it belongs to; this one stands for none."""
+
+    __slots__ = ()
+
+    def join(self) -> bool:
+        """Become one more holder of a lock that the manager has; ``True`` if that is done."""
+        return False
+
+    def blocks(self) -> bool:
+        """Tell whether the manager holds the target by another lock file."""
+        return False
+
+    def holds(self) -> bool:
+        """Tell whether the manager holds the target."""
+        return False
+
+
+ALONE = Alone()
+
+
+class SidecarLock(BaseLock):
+    """A lock in a JSON file beside its target: ``state.json`` is locked by ``state.json.lock``.
+
+    :target:                    what is locked; its directory is made where it is missing
+    :payload:                   gives the JSON object of the record, anew for each try
+    :lock_path:                 another place for the lock file
+    :stale:                     seconds after which a lock is stale; ``None``: never
+    :timeout:                   seconds that ``acquire`` waits: ``None`` for ever, 0 one try
+    :retry:                     the pauses of a wait (``RetryOptions``, a dict of its
+                                  options, or another schedule)
+    :stale_recovery:            ``"fail-closed"`` or ``"remove-if-unchanged"``
+    :should_reclaim:            asked with a ``ReclaimQuestion`` instead of the age rule
+    :should_remove_stale_lock:  asked with a ``StaleSnapshot`` before one is removed
+    :policy:                    what it permits is removed and taken; it replaces the four
+                                  options about staleness
+
+    The other options are those of ``semlock.Lock``.  ``acquire`` raises ``FileLockStaleError``
+    and ``FileLockTimeoutError``; ``try_acquire`` gives ``False`` for a stale lock too.
+    """
+
+    __slots__ = (
+        "_given_policy", "_mutex", "_next", "_payload", "_should_reclaim", "_should_remove",
+        "_stale", "_stale_recovery", "normalized_target_path",
+    )  # fmt: skip
+    _each_time = True
+    _strict = True
+
+    def __init__(
+        self,
+        target: StrPath,
+        *,
+        payload: Payload = default_payload,
+        lock_path: StrPath | None = None,
+        stale: float | None = STALE,
+        timeout: float | None = None,
+        retry: Schedule | Mapping[str, Any] = DEFAULT_RETRY,
+        stale_recovery: StaleRecovery = FAIL_CLOSED,
+        should_reclaim: ShouldReclaim | None = None,
+        should_remove_stale_lock: ShouldRemove | None = None,
+        policy: Policy | None = None,
+        durability: Durability = "full",
+        mode: int = 0o644,
+        reentrant: bool = False,
+        heartbeat: float | None = None,
+        on_lost: Callable[[SidecarLock, LockLostError], object] | None = None,
+        on_wait: Callable[[LockStatus, float], object] | None = None,
+    ) -> None:
+        for name, function in (
+            ("payload", payload),
+            ("should_reclaim", should_reclaim),
+            ("should_remove_stale_lock", should_remove_stale_lock),
+        ):
+            if not callable(function) and (function is not None or function is payload):
+                raise TypeError(f"{name} is a function, not {function!r}")
+        if stale_recovery not in (FAIL_CLOSED, REMOVE_IF_UNCHANGED):
+            raise ValueError(
+                f"stale_recovery is {FAIL_CLOSED!r} or {REMOVE_IF_UNCHANGED!r}, "
+                f"not {stale_recovery!r}"
+            )
+        age_rule = Stale(stale)
+        self.normalized_target_path = normalize(target)
+        self._payload = payload
+        self._stale = stale
+        self._stale_recovery = stale_recovery
+        self._should_reclaim = should_reclaim
+        self._should_remove = should_remove_stale_lock
+        self._given_policy = policy
+        self._mutex = threading.RLock()
+        self._next: capi.Record | None = None
+        super().__init__(
+            self.normalized_target_path + SUFFIX if lock_path is None else absolute(lock_path),
+            timeout=timeout,
+            policy=policy or age_rule,
+            retry=RetryOptions.of(retry),
+            durability=durability,
+            mode=mode,
+            reentrant=reentrant,
+            heartbeat=heartbeat,
+            on_lost=on_lost,
+            on_wait=on_wait,
+        )
+
+    @property
+    def lock_path(self) -> str:
+        """The lock file; ``path`` is the same."""
+        return self.path
+
+    @property
+    def token(self) -> str | None:
+        """The name of this acquisition, as its record says it; ``None`` while it is not held."""
+        info = self.info
+        return None if info is None else info.token
+
+    def _leave_to(self, owner: Process, *, guarded: bool) -> None:
+        """Have the payload name another process, as long as this one keeps the lock."""
+        if not guarded:
+            raise ValueError("a sidecar lock needs a holder that runs: use semlock run")
+        payload = self._payload
+        self._payload = lambda: {**payload(), "pid": owner.pid}
+
+    def _decode(self, content: bytes) -> LockInfo:
+        return decode(content)
+
+    def _text(self, record: capi.Record, stamp: int) -> bytes:  # noqa: ARG002 - in whole seconds
+        return record.text
+
+    def _forget_after_fork(self) -> None:
+        # Another thread may have held it when the process forked.
+        self._mutex = threading.RLock()
+        super()._forget_after_fork()
+
+    # ------------------------------------------------------------------ acquiring
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free; ``False`` if it is held, or stale and not removable."""
+        before = self._native.serial
+        try:
+            return run(self._attempt(_frame(1), ALONE))
+        except FileLockStaleError:
+            return False
+        except BaseException:
+            self._undo(before)
+            raise
+
+    def _take(self, timeout: float | None, frame: FrameType) -> None:
+        before = self._native.serial
+        try:
+            run(self._acquiring(timeout, frame))
+        except BaseException:
+            self._undo(before)
+            raise
+
+    async def acquire_async(self, timeout: float | None = _OWN) -> None:
+        """Take the lock, waiting in the event loop instead of in the thread.
+
+        The callbacks may be coroutine functions.  When the task is cancelled nothing is held.
+        """
+        limit = self.timeout if timeout is _OWN else timeout
+        if limit is not None:
+            limit = checked_timeout(limit)
+        steps = self._acquiring(limit, _frame(1), may_deadlock=False)
+        await run_async(steps, Wins((self,)))
+
+    def _acquiring(
+        self,
+        timeout: float | None,
+        frame: FrameType,
+        manager: Alone = ALONE,
+        *,
+        may_deadlock: bool | None = None,
+    ) -> Steps[None]:
+        """Try until the lock is won, or nothing is left of the time or the retries."""
+        if may_deadlock is None:
+            may_deadlock = not self._for_tasks
+        waiter = self._schedule(timeout)
+        # A thread that waits for itself is an error only where nothing would ever end the wait.
+        retries = getattr(self._retry, "retries", 0)
+        endless = may_deadlock and (timeout is None or timeout >= FOREVER) and retries is None
+        until = 0.0
+        free = False
+        while not manager.join():
+            if not manager.blocks() and (
+                yield from self._attempt(frame, manager, endless=endless)
+            ):
+                return
+            rest = until - monotonic()
+            if rest <= 0:
+                pause = waiter.next_pause()
+                if pause is None:
+                    raise timeout_error(self, waiter.waited)
+                rest = pause
+                until = monotonic() + rest
+            # A pause that ends early since the lock is free goes on if others are faster, so
+            # that the schedule is kept.  If it was free and still not to be had, somebody is
+            # at work there: don't listen for a moment.
+            free = yield (
+                Pause(min(rest, _DEAF)) if free else PauseWhileHeld(rest, self._native)
+            )
+
+    def _schedule(self, timeout: float | None) -> Waiter:
+        """Begin a wait that goes by its pauses alone."""
+        return Waiter(timeout, self._retry, notice=notice_of(self))
+
+    def _attempt(
+        self, frame: FrameType, manager: Alone, *, endless: bool = False
+    ) -> Steps[bool]:
+        """Try once, and again at once as often as the path turns out to be free, within bounds."""
+        for _ in range(_TRIES):
+            if is_being_reclaimed(self.path) or self._is_anothers():
+                return False
+            outcome = self._try_with(compose((yield Call(self._payload))))
+            if outcome == OK and not self._is_kept():
+                return False
+            if outcome in (OK, NESTED):
+                self._settle(outcome, frame)
+                return True
+            if outcome == capi.MINE:
+                if endless:
+                    self._refuse(self, frame)
+                return False
+            if outcome == -errno.EINTR:
+                continue
+            if outcome not in (capi.HELD, capi.LOOK):
+                raise explain.os_error(self.path, outcome)
+            if not (yield from self._may_be_free(frame, manager, endless=endless)):
+                return False
+        return False
+
+    def _try(self) -> int:
+        """Try once, for those who try many locks."""
+        if is_being_reclaimed(self.path) or self._is_anothers():
+            return capi.HELD
+        text = Call(self._payload).pause()
+        outcome = self._try_with(compose(text))
+        return capi.HELD if outcome == OK and not self._is_kept() else outcome
+
+    def _try_again(self) -> int:
+        return self._try()
+
+    def _judge(self, frame: FrameType, *, may_wait: bool, waiter: Waiter | None = None) -> bool:
+        if self._given_policy is not None:
+            return super()._judge(frame, may_wait=may_wait, waiter=waiter)
+        if run(self._may_be_free(frame, ALONE, endless=may_wait)):
+            return True
+        look = self.status().instance
+        if look is not None:
+            self._look_again_later(look.key)
+            if waiter is not None:
+                waiter.judged(look, self._native.look_at)
+        return False
+
+    def _try_with(self, text: bytes) -> int:
+        make_directory_of(self.normalized_target_path)
+        record = capi.Record(
+            text,
+            stamp_at=-1,
+            token_at=-1,
+            witness_at=-1,
+            mode=self._mode,
+            durability=capi.DURABILITY[self._durability],
+        )
+        # One thread at a time: the core reads the record that is laid out while it tries, and
+        # another thread's try through this object would lay out another one.
+        with self._mutex:
+            self._next = record
+            self._native.record = record.cdata
+            outcome: int = try_lock(self._native, POOL)
+            if outcome == OK:
+                self._record = self._next
+        return outcome
+
+    def _is_kept(self) -> bool:
+        """Make sure that what was just won is not removed by a reclaimer that took it for stale.
+
+        fs-safe removes by name, under a guard that it took while the stale lock was there.
+        If the guard is gone now, so is what its owner removed; if it is not, the owner may be
+        about to remove ours.
+        """
+        try:
+            if not is_being_reclaimed(self.path):
+                self.check()
+                return True
+        except LockLostError:
+            pass
+        self._end(self._native.endings)
+        return False
+
+    def _may_be_free(self, frame: FrameType, manager: Alone, *, endless: bool) -> Steps[bool]:
+        """Judge what is at the path: ``True`` if it is gone, and an error if it is stale."""
+        found = self.status()
+        look = found.instance
+        if look is None:
+            return True
+        if self._given_policy is not None:
+            return super()._judge(frame, may_wait=endless)
+        if found.unfinished:
+            # Nobody believes to hold it, so it is no lock yet, and no stale one either.
+            return found.reason is not None and self._removed(found)
+        # One that this user may not remove is stale all the same: its error says who may.
+        stale = found.reason is not None or found._barred is not None
+        if self._should_reclaim is not None:
+            question = ReclaimQuestion(
+                lock_path=self.path,
+                normalized_target_path=self.normalized_target_path,
+                payload=None if found.info is None else found.info.payload,
+                stale=self._stale,
+                now=time(),
+                held_by_this_process=manager.holds(),
+                verdict=found.verdict,
+            )
+            stale = bool((yield Call(self._should_reclaim, question)))
+            if stale and not self._is_still(found):
+                return True
+        if stale:
+            if not (yield from self._is_removable(found)):
+                raise stale_error(self, found)
+            return not is_being_reclaimed(self.path) and self._removed(found)
+        own = registry.held_here(*look.identity) if endless else None
+        if own is not None and own._native.owner == this_thread():
+            self._refuse(own, frame)
+        return False
+
+    @staticmethod
+    def _refuse(own: BaseLock, frame: FrameType) -> None:
+        from semlock._locks import mine  # noqa: PLC0415 - only for those who meet themselves
+
+        mine.refuse(own, frame)
+
+    def _is_still(self, found: LockStatus) -> bool:
+        """Tell whether the instance that was looked at is there, and was left alone since."""
+        seen, now = found.instance, self.status().instance
+        if seen is None or now is None:
+            return False
+        return (seen.key, seen.content) == (now.key, now.content)
+
+    def _is_removable(self, found: LockStatus) -> Steps[bool]:
+        """Ask whether a stale lock may be removed.  One whose holder lives never is."""
+        look = found.instance
+        if (
+            self._stale_recovery != REMOVE_IF_UNCHANGED
+            or self._should_remove is None
+            or found.verdict == ALIVE
+            or look is None
+            or look.error
+        ):
+            return False
+        snapshot = StaleSnapshot(
+            lock_path=self.path,
+            normalized_target_path=self.normalized_target_path,
+            raw=look.content.decode("utf-8", "replace"),
+            payload=None if found.info is None else found.info.payload,
+        )
+        return bool((yield Call(self._should_remove, snapshot)))
+
+    def _removed(self, found: LockStatus) -> bool:
+        """Remove exactly what was judged; ``True`` if another try is worth while."""
+        try:
+            remove_exactly(found, self._encoded, robs=False, patience=_REMOVAL_PATIENCE)
+        except LockTimeoutError:
+            return False  # somebody sits on the guard, which counts as alive
+        except PermissionError:
+            if not may_make_locks_beside(self.path):
+                raise
+            return False
+        return True
+
+    # ------------------------------------------------------------------ while it is held
+
+    def _refresh(self, patience: float) -> bool:
+        """Write the present time into ``createdAt``, and with or without one touch the file."""
+        native = self._native
+        while True:
+            serial = native.serial
+            record = self._record
+            before = None if record is None else record.text
+            done = False
+            try:
+                if record is not None and before is not None:
+                    record.text = restamp(before, time())
+                done = super()._refresh(patience)
+            except OSError:
+                if native.serial == serial:
+                    raise
+            finally:
+                if not done and record is not None and before is not None:
+                    record.text = before  # which is what stands in the file
+            # If another thread let go and acquired anew meanwhile, what was written is the
+            # record of before; once more, and it is the right one.
+            if native.serial == serial:
+                return done
+
+    async def release_async(self) -> None:
+        """Let go of the lock as ``release`` does, waiting for the guard in the event loop."""
+        import asyncio  # noqa: PLC0415 - whoever gets here has it
+
+        end = monotonic() + GUARD_PATIENCE
+        cancelled = None
+        while True:
+            outcome = release_lock(self._native, POOL)
+            if outcome not in (capi.GUARDED, -errno.EINTR) or monotonic() >= end:
+                break
+            try:
+                await asyncio.sleep(GUARD_PAUSE)
+            except asyncio.CancelledError as error:
+                # The lock must not stay held because nobody waits for its end any more.
+                cancelled = error
+        if outcome == capi.GUARDED:
+            raise explain.guarded_error(self.path, "released")
+        if outcome not in (OK, NESTED):
+            self._finish_release(outcome)
+        if cancelled is not None:
+            raise cancelled

@@ -1,0 +1,259 @@
+"""Acquiring for a manager of the sidecar system, and the managers themselves."""
+
+from __future__ import annotations
+
+import sys
+
+from semlock._core.errors import SemlockError
+from semlock._systems.sidecar_held import FileLockHandle, Held, HeldEntry, state_of
+from semlock._systems.sidecar_lock import Alone, SidecarLock
+from semlock._systems.sidecar_record import default_payload
+from semlock._systems.sidecar_terms import DEFAULT_RETRY, FAIL_CLOSED, STALE
+from semlock._waiting.steps import Wins, as_awaited, run, run_async
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from types import FrameType
+    from typing import Any, TypedDict, TypeVar, overload
+
+    from typing_extensions import Unpack
+
+    from semlock._core.status import StrPath
+    from semlock._locks.base import Durability
+    from semlock._systems.sidecar_held import State
+    from semlock._systems.sidecar_lock import Payload, ShouldReclaim, ShouldRemove
+    from semlock._systems.sidecar_terms import StaleRecovery
+    from semlock._waiting.steps import Steps
+    from semlock._waiting.waiter import Schedule
+
+    T = TypeVar("T")
+
+    class FileLockOptions(TypedDict, total=False):
+        """What an acquisition can be told; see ``acquire_file_lock``."""
+
+        payload: Payload
+        lock_path: StrPath | None
+        stale: float | None
+        timeout: float | None
+        retry: Schedule | Mapping[str, Any]
+        stale_recovery: StaleRecovery
+        allow_reentrant: bool
+        should_reclaim: ShouldReclaim | None
+        should_remove_stale_lock: ShouldRemove | None
+        metadata: dict[str, Any] | None
+        mode: int
+        durability: Durability
+
+
+_frame = sys._getframe
+
+
+class Acquisition(Alone):
+    """One acquisition by a manager, from the first try until its handle is the caller's."""
+
+    __slots__ = ("_allow_reentrant", "_frame", "_held", "_lock", "_state", "handle")
+
+    def __init__(
+        self,
+        state: State,
+        target: StrPath,
+        frame: FrameType,
+        *,
+        payload: Payload = default_payload,
+        lock_path: StrPath | None = None,
+        stale: float | None = STALE,
+        timeout: float | None = None,
+        retry: Schedule | Mapping[str, Any] = DEFAULT_RETRY,
+        stale_recovery: StaleRecovery = FAIL_CLOSED,
+        allow_reentrant: bool = False,
+        should_reclaim: ShouldReclaim | None = None,
+        should_remove_stale_lock: ShouldRemove | None = None,
+        metadata: dict[str, Any] | None = None,
+        mode: int = 0o644,
+        durability: Durability = "full",
+    ) -> None:
+        self._state = state
+        self._frame = frame
+        self._allow_reentrant = allow_reentrant
+        self._lock = SidecarLock(
+            target,
+            payload=payload,
+            lock_path=lock_path,
+            stale=stale,
+            timeout=timeout,
+            retry=retry,
+            stale_recovery=stale_recovery,
+            should_reclaim=should_reclaim,
+            should_remove_stale_lock=should_remove_stale_lock,
+            mode=mode,
+            durability=durability,
+        )
+        self._held = Held(self._lock, metadata)
+        # Made first: behind the win nothing may come in which a signal could still strike.
+        self.handle = FileLockHandle(state, self._lock)
+        self._held.handles.add(self.handle)
+
+    def join(self) -> bool:
+        """Take part in a lock that the manager has, if the caller wants that."""
+        if not self._allow_reentrant:
+            return False
+        with self._state.mutex:
+            held = self._state.find(self._lock.normalized_target_path)
+            if held is None or not held.handles:
+                return False
+            self.handle.lock = held.lock
+            held.handles.add(self.handle)
+        return True
+
+    def blocks(self) -> bool:
+        """Tell whether the manager holds the target by another lock file."""
+        held = self._state.find(self._lock.normalized_target_path)
+        return held is not None and held.lock.path != self._lock.path
+
+    def holds(self) -> bool:
+        """Tell whether the manager holds the target."""
+        return self._state.find(self._lock.normalized_target_path) is not None
+
+    def _steps(self, *, may_deadlock: bool) -> Steps[None]:
+        lock = self._lock
+        yield from lock._acquiring(lock.timeout, self._frame, self, may_deadlock=may_deadlock)
+        if self.handle.lock is lock:
+            self._state.add(self._held)
+
+    def _undo(self) -> None:
+        held = self._state.leave(self.handle)
+        if held is not None:
+            self._state.end(held)
+        self._lock._undo(0)
+
+    def run(self) -> FileLockHandle:
+        """Acquire in this thread."""
+        try:
+            run(self._steps(may_deadlock=True))
+        except BaseException:
+            self._undo()
+            raise
+        return self.handle
+
+    async def run_async(self) -> FileLockHandle:
+        """Acquire in the event loop."""
+        try:
+            await run_async(self._steps(may_deadlock=False), Wins((self._lock,)))
+        except BaseException:
+            self._undo()
+            raise
+        return self.handle
+
+
+class FileLockManager:
+    """The locks that one part of a program holds; managers of one key share them.
+
+    ``acquire``, ``with_lock`` and their async forms take a target and the options of
+    ``acquire_file_lock``, except ``manager_key``.
+    """
+
+    __slots__ = ("_state", "key")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self._state = state_of(key)
+
+    def acquire(self, target: StrPath, **options: Unpack[FileLockOptions]) -> FileLockHandle:
+        """Take the lock of a target, and wait for it in this thread."""
+        return Acquisition(self._state, target, _frame(1), **options).run()
+
+    async def acquire_async(
+        self, target: StrPath, **options: Unpack[FileLockOptions]
+    ) -> FileLockHandle:
+        """Take the lock of a target, and wait for it in the event loop."""
+        return await Acquisition(self._state, target, _frame(1), **options).run_async()
+
+    def with_lock(
+        self, target: StrPath, function: Callable[[], T], **options: Unpack[FileLockOptions]
+    ) -> T:
+        """Call a function under the lock of a target, and give its result."""
+        return with_sync(Acquisition(self._state, target, _frame(1), **options), function)
+
+    if TYPE_CHECKING:
+
+        @overload
+        async def with_lock_async(
+            self,
+            target: StrPath,
+            function: Callable[[], Awaitable[T]],
+            **options: Unpack[FileLockOptions],
+        ) -> T: ...
+        @overload
+        async def with_lock_async(
+            self,
+            target: StrPath,
+            function: Callable[[], T],
+            **options: Unpack[FileLockOptions],
+        ) -> T: ...
+
+    async def with_lock_async(
+        self, target: StrPath, function: Callable[[], Any], **options: Unpack[FileLockOptions]
+    ) -> Any:
+        """Call a function or coroutine function under the lock of a target."""
+        return await with_async(
+            Acquisition(self._state, target, _frame(1), **options), function
+        )
+
+    def held_entries(self) -> list[HeldEntry]:
+        """List the locks that are held now."""
+        with self._state.mutex:
+            return [HeldEntry(self._state, h) for h in self._state.held.values() if h.lock.held]
+
+    def drain(self) -> None:
+        """Let go of all locks.  If some were lost, the first such error is raised at the end."""
+        errors = []
+        for held in list(self._state.held.values()):
+            try:
+                self._state.let_go(held)
+            except (SemlockError, OSError) as error:  # noqa: PERF203 - the others must go too
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    async def drain_async(self) -> None:
+        """Let go of all locks without stopping the event loop."""
+        errors = []
+        for held in list(self._state.held.values()):
+            try:
+                await self._state.let_go_async(held)
+            except (SemlockError, OSError) as error:  # noqa: PERF203 - the others must go too
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def reset(self) -> None:
+        """Let go of all locks as far as that works at once, and forget them without a word."""
+        for held in list(self._state.held.values()):
+            self._state.end(held)
+
+    def __repr__(self) -> str:
+        return f"FileLockManager({self.key!r})"
+
+
+def with_sync(acquisition: Acquisition, function: Callable[[], T]) -> T:
+    """Acquire, call the function and let go; it must have run when the call is over."""
+    from semlock._locks import decorating  # noqa: PLC0415 - not for those who only acquire
+
+    decorating.refuse_what_runs_later(function, _OTHER_FORM)
+    with acquisition.run():
+        result: T = decorating.finished(function(), function, _OTHER_FORM)
+        return result
+
+
+async def with_async(acquisition: Acquisition, function: Callable[[], Any]) -> Any:
+    """Acquire, call the function, await what it gives, and let go, all in the event loop."""
+    from semlock._locks import decorating  # noqa: PLC0415
+
+    async with await acquisition.run_async():
+        result = await as_awaited(function())
+        return decorating.finished(result, function, _INSIDE)
+
+
+_INSIDE = "acquire the lock inside of it, or use it up within the call"
+_OTHER_FORM = f"use the form of the call that ends in _async, or {_INSIDE}"

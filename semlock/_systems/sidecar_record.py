@@ -1,0 +1,80 @@
+"""The record of a sidecar lock: the payload as JSON, and the name of the instance behind it.
+
+The name is 128 random bits, written as fs-safe 0.21 writes its own: eight tabs, then a tab for
+each 1 and a space for each 0, on a line of their own.  To every reader of JSON that is white
+space.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from time import time
+
+from semlock._core.capi import RECORD_LIMIT
+from semlock._core.errors import LockRecordError
+from semlock._core.identity import this_process
+from semlock._core.json_records import decode_object, encode_object, iso_time, parse_iso_time
+from semlock._core.records import PID_LIMIT, LockInfo
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from typing import Any
+
+_MARK = "\t" * 8
+_TOKEN_BITS = 128
+_TO_WHITE_SPACE = str.maketrans("01", " \t")
+_FROM_WHITE_SPACE = str.maketrans(" \t", "01")
+_TOKEN = re.compile(rb"\n\t{8}([ \t]{128})\n\Z")
+
+# Members of the payload itself are indented by two spaces, and text holds no raw newline, so
+# this is found nowhere else.
+_CREATED = re.compile(
+    rb'(?<=\n  "createdAt": ")\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z(?="[,\n])'
+)
+
+
+def default_payload() -> dict[str, Any]:
+    """Say who holds the lock and since when: what a payload is if the caller gives none."""
+    me = this_process()
+    return {"pid": me.pid, "host": me.host, "createdAt": iso_time(time())}
+
+
+def compose(payload: object) -> bytes:
+    """Lay out a record with a name of its own; ``LockRecordError`` if that is impossible."""
+    bits = int.from_bytes(os.urandom(_TOKEN_BITS // 8), "big")
+    token = f"{bits:0{_TOKEN_BITS}b}".translate(_TO_WHITE_SPACE)
+    text = f"{encode_object(payload)}\n{_MARK}{token}\n".encode()
+    if len(text) > RECORD_LIMIT:
+        raise LockRecordError(
+            f"the record would have {len(text)} bytes, more than the {RECORD_LIMIT} that a "
+            "lock file may have: use a smaller payload"
+        )
+    return text
+
+
+def decode(content: bytes) -> LockInfo:
+    """Read the record of semlock or fs-safe; ``LockRecordError`` if it is no JSON object."""
+    payload = decode_object(content)
+    pid, host, tag = (payload.get(name) for name in ("pid", "host", "tag"))
+    return LockInfo(
+        pid=pid if type(pid) is int and 1 <= pid <= PID_LIMIT else None,
+        timestamp=parse_iso_time(payload.get("createdAt")),
+        tag=tag if isinstance(tag, str) else None,
+        host=host if isinstance(host, str) else None,
+        token=token_of(content),
+        payload=payload,
+    )._of_named_instances()
+
+
+def token_of(content: bytes) -> str | None:
+    """Read the name of the instance as 32 hexadecimal digits, if the record has one."""
+    match = _TOKEN.search(content)
+    if match is None:
+        return None
+    return f"{int(match[1].decode('ascii').translate(_FROM_WHITE_SPACE), 2):032x}"
+
+
+def restamp(text: bytes, seconds: float) -> bytes:
+    """Put another time into ``createdAt``, if the payload has it in the form of JavaScript."""
+    return _CREATED.sub(iso_time(seconds).encode("ascii"), text, count=1)

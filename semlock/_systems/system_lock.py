@@ -1,0 +1,101 @@
+"""The lock of a system that is defined by how its record is written and read."""
+
+from __future__ import annotations
+
+from time import time
+
+from semlock._core import capi
+from semlock._core.errors import LockRecordError
+from semlock._core.identity import this_process
+from semlock._core.records import LockInfo
+from semlock._locks.base import BaseLock
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from typing import Any
+
+    from semlock._core.identity import Process
+    from semlock._core.status import StrPath
+    from semlock._core.verdicts import Policy
+    from semlock.systems import System
+
+# What stands in a record in the places that the core fills in when it wins.  Two texts that
+# differ only there tell where they are.
+_STAMPS = 1111111111, 2222222222
+_TOKENS = "0" * 32, "1" * 32
+_WITNESSES = "none", "kept"
+
+
+class SystemLock(BaseLock):
+    """A lock of a system that is defined by ``compose`` and ``decode``."""
+
+    __slots__ = ("_each_time", "_system")
+
+    _turns = capi.TAKE_TURNS
+
+    def __init__(
+        self, system: System, path: StrPath, *, policy: Policy | None = None, **options: Any
+    ) -> None:
+        self._system = system
+        self._each_time = False
+        super().__init__(system.resolve(path), policy=policy or system.stale(), **options)
+
+    def _compose(self, owner: Process | None) -> capi.Record:
+        process = owner or this_process()
+
+        def text(stamp: float, token: str, witness: str) -> bytes:
+            assert self._system.compose is not None
+            return self._system.compose(
+                LockInfo(
+                    pid=process.pid, timestamp=stamp, tag=self.tag, host=process.host or None,
+                    start=process.start or None, boot=process.boot or None,
+                    pidns=process.pidns or None, token=token, witness=witness,
+                )
+            )  # fmt: skip
+
+        token, witness = _TOKENS[0], _WITNESSES[0]
+        record = text(_STAMPS[0], token, witness)
+        stamp_at = _place(record, text(_STAMPS[1], token, witness), *map(str, _STAMPS))
+        self._each_time = stamp_at < 0
+        stamp: float = _STAMPS[0]
+        if self._each_time:
+            stamp = time()
+            record = text(stamp, token, witness)
+        return capi.Record(
+            record,
+            stamp_at=stamp_at,
+            token_at=_place(record, text(stamp, _TOKENS[1], witness), *_TOKENS),
+            witness_at=_place(record, text(stamp, token, _WITNESSES[1]), *_WITNESSES),
+            mode=self._mode,
+            durability=capi.DURABILITY[self._durability],
+        )
+
+    def _decode(self, content: bytes) -> LockInfo:
+        return self._system.decode(content)
+
+    def _refresh(self, patience: float) -> bool:
+        """Write the present time into the record, in the form that the system gives it."""
+        record = self._record
+        if record is None or not self._each_time or not self._native.held:
+            return super()._refresh(patience)
+        before, done = record.text, False
+        try:
+            new = self._system.restamp(before, self._system.decode(before), time())
+            record.text = before if new is None else new
+            done = super()._refresh(patience)
+        finally:
+            if not done:
+                record.text = before  # which is what stands in the file
+        return done
+
+
+def _place(one: bytes, other: bytes, first: str, second: str) -> int:
+    """Find where two texts differ, if it is by one piece of text in the place of another."""
+    if one == other or len(one) != len(other):
+        return -1
+    old, new = first.encode("ascii"), second.encode("ascii")
+    at = next(i for i in range(len(one)) if one[i] != other[i])
+    # "none" and "kept" have no letter in one place; so do the others.
+    if one[:at] + new + one[at + len(old) :] == other:
+        return at
+    raise LockRecordError("a record has its time, token and witness in one place each")

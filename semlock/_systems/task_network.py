@@ -1,0 +1,59 @@
+"""How a task lock's wait goes where the lock file is on a network filesystem: slowly."""
+
+from __future__ import annotations
+
+import os
+
+from semlock._core import capi
+from semlock._core.queues import PREFIX
+from semlock._core.status import absolute
+from semlock.retry import Growing
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from semlock._core.status import StrPath
+
+# Ten tries, with pauses that begin at 100 ms and double.
+NETWORK_RETRY = Growing(0.1, factor=2.0, longest=25.6, retries=9)
+
+
+def is_network_path(path: StrPath) -> bool:
+    """Tell whether a lock at this path is on a network filesystem.
+
+    One that is not known to be local counts as one.  Where no file is at the path, the
+    question is put to a temporary file beside it: ``OSError`` if none can be made there.
+    """
+    text = absolute(path)
+    look = capi.look(os.fsencode(text))
+    if look is not None and look.kind == capi.REGULAR and not look.error:
+        return not look.local
+    import tempfile  # noqa: PLC0415 - only for those who ask
+
+    handle, probe = tempfile.mkstemp(".tmp", f"{PREFIX}probe-", os.path.dirname(text))
+    try:
+        look = capi.look(os.fsencode(probe))
+        return look is None or not look.local
+    finally:
+        os.close(handle)
+        os.unlink(probe)
+
+
+class Pauses:
+    """The pauses of a wait, chosen when it begins: slow ones if the file is on a network."""
+
+    __slots__ = ("_encoded",)
+
+    def __init__(self, encoded: bytes) -> None:
+        self._encoded = encoded
+
+    def __call__(self) -> Iterable[float] | None:
+        """Look where the lock file is, and give the pauses for there, if it has its own."""
+        try:
+            look = capi.look(self._encoded)
+        except OSError:
+            return None  # whoever tries next will tell
+        if look is None or look.error or look.kind != capi.REGULAR or look.local:
+            return None
+        return NETWORK_RETRY()

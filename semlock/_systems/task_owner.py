@@ -1,0 +1,305 @@
+"""Owners of task locks: who holds, in which environment and for what, and for how long."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+
+from semlock._core.errors import LockRecordError
+from semlock._core.identity import this_process
+from semlock._core.records import PID_LIMIT
+from semlock._systems.task_detect import detect_ci, detect_environment
+from semlock._systems.task_schema import (
+    ENVIRONMENTS,
+    OWNER_FIELDS,
+    OWNER_LIMIT,
+    PURPOSES,
+    characters,
+    checked_metadata,
+    checked_owner,
+    digest,
+    shown_owner,
+    without_token,
+)
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from typing import Any, Literal, TypeAlias
+
+    Kind: TypeAlias = Literal["pid", "user", "token", "ci", "other"]
+    Environment: TypeAlias = Literal["local", "ci", "cloud", "container"]
+    Purpose: TypeAlias = Literal["interactive", "automated", "emergency"]
+
+_KINDS: tuple[Kind, ...] = ("pid", "user", "token", "ci")
+
+_ENVIRONMENT_OF: dict[str, Environment] = {"token": "cloud", "ci": "ci"}
+_PURPOSE_OF: dict[str, Purpose] = {"ci": "automated"}
+
+# An emergency is short wherever it is: the table knows it only for local owners.
+_EMERGENCY = 300.0
+TTL: dict[str, dict[str, float]] = {
+    "local": {"interactive": 3600, "automated": 1800, "emergency": _EMERGENCY},
+    "ci": {"automated": 86400, "interactive": 3600},
+    "cloud": {"interactive": 7200, "automated": 14400},
+    "container": {"interactive": 1800, "automated": 3600},
+}
+
+
+# A lock that is held for longer is refreshed as if it were held for so long: no clock has to
+# count to the end of time.
+_LONGEST_TTL = 30 * 86400.0
+
+
+def ttl_for(environment: Environment, purpose: Purpose) -> float:
+    """Give the time to live, in seconds, that the table has for an environment and purpose."""
+    if environment not in ENVIRONMENTS:
+        raise ValueError(
+            f"environment is one of {', '.join(ENVIRONMENTS)}, not {environment!r:.60}"
+        )
+    if purpose not in PURPOSES:
+        raise ValueError(f"purpose is one of {', '.join(PURPOSES)}, not {purpose!r:.60}")
+    return TTL[environment].get(purpose, _EMERGENCY)
+
+
+def refresh_interval(ttl: float) -> float:
+    """Give the seconds after which a lock is refreshed: three quarters of its time to live."""
+    return max(int(min(ttl, _LONGEST_TTL) * 750), 1) / 1000
+
+
+def kind_of(owner: str) -> Kind:
+    """Tell the kind of an owner by its beginning."""
+    for kind in _KINDS:
+        if owner.startswith(f"{kind}-"):
+            return kind
+    return "other"
+
+
+class LockOwner:
+    """Who wants a lock: a text that names the owner, and what else is known about it.
+
+    ``owner`` is one of ``pid-N@host``, ``user-ID@session-SID``, ``token-…``,
+    ``ci-SYSTEM-RUN`` or any other text of up to 256 characters.  Of a token only a digest is
+    kept.  ``metadata`` may have the fields ``hostname``, ``process_id``, ``user_identity``,
+    ``session_id``, ``environment`` and ``purpose``; the last two are always there.
+    """
+
+    __slots__ = ("_items", "owner")
+
+    def __init__(self, owner: str, metadata: Mapping[str, Any] | None = None) -> None:
+        self.owner = _checked(owner)
+        kind = self.kind
+        try:
+            known = dict(metadata or {})
+        except (TypeError, ValueError):
+            raise LockRecordError(f"metadata is an object, not {metadata!r:.60}") from None
+        known.setdefault("environment", _ENVIRONMENT_OF.get(kind, "local"))
+        known.setdefault("purpose", _PURPOSE_OF.get(kind, "interactive"))
+        checked_metadata(known, OWNER_FIELDS)
+        if "process_id" in known:
+            known["process_id"] = int(known["process_id"])
+        for text in (self.owner, *known.values()):
+            _refuse_surrogates(text)
+        self._items = tuple((field, known[field]) for field in OWNER_FIELDS if field in known)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What is known about the owner, in the order in which it is written."""
+        return dict(self._items)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the owner: ``pid``, ``user``, ``token``, ``ci`` or ``other``."""
+        return kind_of(self.owner)
+
+    @property
+    def environment(self) -> Environment:
+        """Where the owner runs."""
+        environment: Environment = self.metadata["environment"]
+        return environment
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the lock is for."""
+        purpose: Purpose = self.metadata["purpose"]
+        return purpose
+
+    def replace(
+        self, *, environment: Environment | None = None, purpose: Purpose | None = None
+    ) -> LockOwner:
+        """Give the same owner with another environment or purpose."""
+        changed = {"environment": environment, "purpose": purpose}
+        given = {field: value for field, value in changed.items() if value is not None}
+        return LockOwner(self.owner, {**self.metadata, **given})
+
+    @classmethod
+    def of(cls, owner: LockOwner | str | Mapping[str, Any]) -> LockOwner:
+        """Make an owner of what names one: its text, or the specification's own object.
+
+        The object is ``{"owner": text, "metadata": {...}}``; its other members don't count.
+        """
+        if isinstance(owner, LockOwner):
+            return owner
+        if not isinstance(owner, Mapping):
+            return cls.from_string(owner)
+        if "owner" not in owner:
+            raise LockRecordError(
+                'an owner is a LockOwner, a text, or an object such as {"owner": "ci-build-7", '
+                f'"metadata": {{"environment": "ci"}}}}, not {owner!r:.60}'
+            )
+        metadata = owner.get("metadata")
+        return cls(owner["owner"], metadata) if metadata else cls.from_string(owner["owner"])
+
+    @classmethod
+    def from_string(cls, owner: str) -> LockOwner:
+        """Make an owner of its text alone, with what the text says about it."""
+        owner = _checked(owner)
+        metadata: dict[str, Any] = {}
+        kind = kind_of(owner)
+        name = owner.removeprefix(f"{kind}-")
+        if kind == "pid":
+            pid, at, host = name.partition("@")
+            if (
+                at
+                and host
+                and pid.isascii()
+                and pid.isdigit()
+                and len(pid) <= len(str(PID_LIMIT))
+            ):
+                metadata["hostname"] = host
+                if 1 <= int(pid) <= PID_LIMIT:
+                    metadata["process_id"] = int(pid)
+        elif kind == "user":
+            user, at, session = name.rpartition("@session-")
+            if at and user and session:
+                metadata.update(user_identity=user, session_id=session)
+        return cls(owner, metadata)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LockOwner):
+            return NotImplemented
+        return (self.owner, self._items) == (other.owner, other._items)
+
+    def __hash__(self) -> int:
+        return hash((self.owner, self._items))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LockOwner, (self.owner, self.metadata)
+
+    def __repr__(self) -> str:
+        return f"LockOwner({shown_owner(self.owner)!r}, {self.metadata!r})"
+
+
+def _checked(owner: object) -> str:
+    # A token may be of any length, since only its digest goes into the owner.
+    return checked_owner(without_token(owner) if isinstance(owner, str) else owner)
+
+
+def _refuse_surrogates(text: object) -> None:
+    if isinstance(text, str):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise LockRecordError(f"{text!r:.60} can't be written as UTF-8: {error}") from None
+
+
+def owner_for(
+    *,
+    kind: Kind | None = None,
+    user: str | None = None,
+    session: str | None = None,
+    token: str | None = None,
+    environment: Environment | None = None,
+    purpose: Purpose | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> LockOwner:
+    """Find out who this process is, as the owner of a task lock.
+
+    With ``token`` the owner is ``token-`` and a digest of it; with ``user``, that user in
+    ``session``; on a system for continuous integration, its run; else this process.  ``kind``
+    asks for one of them by name, and for ``"user"`` finds out user and session by itself.
+    """
+    variables = os.environ if environ is None else environ
+    if kind is None:
+        kind = _detect_kind(user, token, environment, variables)
+    if kind not in _KINDS:
+        raise ValueError(f"kind is one of {', '.join(_KINDS)}, not {kind!r}")
+    metadata: dict[str, Any] = {}
+    if kind == "token":
+        if not token:
+            raise ValueError("an owner of the kind token needs the token")
+        owner = f"token-{digest(token)}"
+    elif kind == "user":
+        name = _encodable(user or current_user(variables))
+        where = _encodable(session or _current_session(variables))
+        owner = _fit(f"user-{name}", f"@session-{where}")
+        metadata.update(user_identity=name, session_id=where)
+    elif kind == "ci":
+        system, run = detect_ci(variables) or (None, None)
+        # The specification's own words for a system and a run that can't be told.
+        owner = _fit(f"ci-{system or 'unknown-ci'}-", run or str(round(time.time() * 1000)))
+    else:
+        process = this_process()
+        host = _encodable(process.host or "unknown-host")
+        owner = _fit(f"pid-{process.pid}", f"@{host}")
+        metadata.update(hostname=host, process_id=process.pid)
+    metadata["environment"] = (
+        environment or _ENVIRONMENT_OF.get(kind) or detect_environment(variables)
+    )
+    metadata["purpose"] = purpose or (
+        "automated" if metadata["environment"] == "ci" else "interactive"
+    )
+    return LockOwner(owner, metadata)
+
+
+def _detect_kind(
+    user: str | None, token: str | None, environment: str | None, environ: Mapping[str, str]
+) -> Kind:
+    if token is not None:
+        return "token"
+    if user is not None:
+        return "user"
+    if environment == "ci" or (environment is None and detect_ci(environ) is not None):
+        return "ci"
+    return "pid"
+
+
+def current_user(environ: Mapping[str, str]) -> str:
+    """Give the name of the user whom the system knows; variables only where it knows none."""
+    if sys.platform != "win32":
+        try:
+            import pwd  # noqa: PLC0415 - not on Windows
+
+            return pwd.getpwuid(os.getuid()).pw_name
+        except (ImportError, KeyError):
+            pass  # a container may run as a number without a name
+    for variable in ("LOGNAME", "USER", "USERNAME"):
+        if environ.get(variable):
+            return environ[variable]
+    if sys.platform == "win32":
+        return "unknown"
+    return str(os.getuid())
+
+
+def _current_session(environ: Mapping[str, str]) -> str:
+    for variable in ("XDG_SESSION_ID", "SESSIONNAME"):
+        if environ.get(variable):
+            return environ[variable]
+    if sys.platform == "win32":
+        return str(os.getppid())
+    return str(os.getsid(0))
+
+
+def _encodable(text: str) -> str:
+    """Replace what came from the system and is no text."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _fit(head: str, rest: str) -> str:
+    """Join two texts; if that is too long for an owner, a digest stands for the end."""
+    whole = _encodable(head + rest)
+    if characters(whole) <= OWNER_LIMIT:
+        return whole
+    # A character is two units at most, so this is short enough in any case.
+    return f"{whole[: (OWNER_LIMIT - 21) // 2]}~{digest(whole)}"

@@ -1,0 +1,285 @@
+"""When a task lock may be taken from its holder: the decision tree, and what people are told.
+
+The tree says what *could* be a reason.  Two of its answers take nothing from anybody: the
+time of the lock is over, or (which the tree doesn't know) its holder is proven to be dead.
+The other three rob a holder that lives, so they count only for a caller who names them.
+"""
+
+from __future__ import annotations
+
+import time
+
+from semlock._core.errors import LockHeldError, LockRecordError
+from semlock._core.identity import DEAD
+from semlock._core.json_records import iso_time
+from semlock._systems.task_owner import LockOwner
+from semlock._systems.task_records import TaskInfo, decode
+from semlock._systems.task_schema import shown_owner
+from semlock.policy import Policy, ProofOfDeath
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+    from typing import Any, Literal, TypeAlias
+
+    from semlock._core.status import LockStatus
+
+    Reason: TypeAlias = Literal[
+        "LOCK_EXPIRED", "SAME_USER", "HIGHER_PRIVILEGE", "EMERGENCY_OVERRIDE", "LOCK_HELD"
+    ]
+    Priority: TypeAlias = Literal["high", "medium", "low"]
+
+LOCK_EXPIRED: Reason = "LOCK_EXPIRED"
+SAME_USER: Reason = "SAME_USER"
+HIGHER_PRIVILEGE: Reason = "HIGHER_PRIVILEGE"
+EMERGENCY_OVERRIDE: Reason = "EMERGENCY_OVERRIDE"
+LOCK_HELD: Reason = "LOCK_HELD"
+
+# What a record says of a lock that was taken for a reason that the tree doesn't know.
+HOLDER_DEAD = "HOLDER_DEAD"
+BY_POLICY = "POLICY"
+
+# What must be asked for by name, because it robs a holder that lives.
+BY_NAME: tuple[Reason, ...] = (SAME_USER, HIGHER_PRIVILEGE, EMERGENCY_OVERRIDE)
+
+_PRIORITIES: dict[str, Priority] = {
+    LOCK_EXPIRED: "high",
+    HOLDER_DEAD: "high",
+    SAME_USER: "medium",
+    HIGHER_PRIVILEGE: "medium",
+    EMERGENCY_OVERRIDE: "high",
+    LOCK_HELD: "low",
+}
+
+# From the highest to the lowest.  What isn't in it is neither above nor below anything.
+_PRIVILEGES = ("ci", "cloud", "local")
+
+
+class ReclaimDecision:
+    """What the decision tree says: whether a lock could be reclaimed, and why."""
+
+    __slots__ = ("can_reclaim", "priority", "reason")
+
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
+        self.can_reclaim = reason != LOCK_HELD
+        self.priority: Priority = _PRIORITIES[reason]
+
+    def __bool__(self) -> bool:
+        return self.can_reclaim
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ReclaimDecision):
+            return NotImplemented
+        return self.reason == other.reason
+
+    def __hash__(self) -> int:
+        return hash(self.reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReclaimDecision, (self.reason,)
+
+    def __repr__(self) -> str:
+        return (
+            f"ReclaimDecision(can_reclaim={self.can_reclaim}, reason={self.reason!r}, "
+            f"priority={self.priority!r})"
+        )
+
+
+class ReclaimDeniedError(LockHeldError):
+    """A lock was not reclaimed; ``decision`` is what the tree said of it."""
+
+    decision: ReclaimDecision
+
+
+def decide(
+    existing: TaskInfo, owner: LockOwner | str | Mapping[str, Any], *, now: float | None = None
+) -> ReclaimDecision:
+    """Say what the decision tree says about an owner who meets an existing lock.
+
+    This only tells, and takes nothing: see ``TaskLock.reclaim``.
+    """
+    if not isinstance(existing, TaskInfo):
+        raise TypeError(
+            "an existing lock is a TaskInfo, such as task.status(path).info or "
+            f"task.decode(content), not {existing!r:.60}"
+        )
+    moment = time.time() if now is None else now
+    return ReclaimDecision(next(_reasons(existing, LockOwner.of(owner), moment), LOCK_HELD))
+
+
+def _reasons(existing: TaskInfo, owner: LockOwner, now: float) -> Iterator[Reason]:
+    """Give every reason there is, in the order of the tree."""
+    if existing.expired(now):
+        yield LOCK_EXPIRED
+    theirs, ours = existing.metadata, owner.metadata
+    user = ours.get("user_identity")
+    if user and theirs.get("user_identity") == user:
+        yield SAME_USER
+    if _rank(ours) < _rank(theirs) and _rank(ours) >= 0:
+        yield HIGHER_PRIVILEGE
+    if owner.purpose == "emergency":
+        yield EMERGENCY_OVERRIDE
+
+
+def _rank(metadata: dict[str, Any]) -> int:
+    environment = metadata.get("environment")
+    return _PRIVILEGES.index(environment) if environment in _PRIVILEGES else -1
+
+
+def permitted(
+    found: LockStatus, owner: LockOwner, allowed: Collection[str], now: float
+) -> str | None:
+    """Give the first reason for which this very lock may be taken, or ``None``."""
+    info = found.info
+    if isinstance(info, TaskInfo):
+        reasons = list(_reasons(info, owner, now))
+        if LOCK_EXPIRED in reasons:
+            return LOCK_EXPIRED
+        if found.verdict == DEAD:
+            return HOLDER_DEAD
+        return next((reason for reason in reasons if reason in allowed), None)
+    # No record, so nothing that the tree could be asked about.
+    return BY_POLICY if found.unfinished and found.reason is not None else None
+
+
+def why_it_made_way(found: LockStatus, now: float) -> str:
+    """Name the reason for which a policy has let a lock be taken."""
+    if isinstance(found.info, TaskInfo) and found.info.expired(now):
+        return LOCK_EXPIRED
+    return HOLDER_DEAD if found.verdict == DEAD else BY_POLICY
+
+
+def holder_of(found: LockStatus) -> tuple[object, ...]:
+    """Tell one holder from the next, whose file may have the same number."""
+    look, info = found.instance, found.info
+    assert look is not None
+    owner = info.owner if isinstance(info, TaskInfo) else None
+    return *look.identity, owner, None if info is None else info.token
+
+
+def taken_from(info: TaskInfo, reason: str) -> tuple[str, str]:
+    """Give what the next record says of the holder whose lock was taken."""
+    return shown_owner(info.owner), reason
+
+
+def priority_of(reason: str) -> Priority | None:
+    """Give the priority that the tree has for a reason."""
+    return _PRIORITIES.get(reason)
+
+
+def checked_allow(allow: str | Collection[str]) -> frozenset[str]:
+    """Give the reasons that a caller names; a name that doesn't exist is an error."""
+    named = frozenset((allow,) if isinstance(allow, str) else allow)
+    unknown = named.difference(BY_NAME, (LOCK_EXPIRED,))
+    if unknown:
+        raise ValueError(f"allow names {', '.join(BY_NAME)}, not {', '.join(sorted(unknown))}")
+    return named
+
+
+class Expired(Policy):
+    """Permit a task lock whose time is over, whether its holder lives or not.
+
+    A file that is no record of a task lock has no time, so it is never expired.
+    """
+
+    __slots__ = ("clock",)
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+
+    def __call__(self, status: LockStatus) -> str | None:
+        """Say for how long it has been over."""
+        info, now = status.info, self.clock()
+        if not isinstance(info, TaskInfo) or not info.expired(now):
+            return None
+        return f"its {info.ttl:g} s were over {info.seconds_held(now) - info.ttl:.0f} s ago"
+
+    def due_in(self, status: LockStatus) -> float | None:
+        """Give what is left of its time."""
+        info, now = status.info, self.clock()
+        if not isinstance(info, TaskInfo):
+            return None
+        return 0.0 if info.expired(now) else max(0.001, info.ttl - info.seconds_held(now))
+
+
+def stale(clock: Callable[[], float] = time.time) -> Policy:
+    """Give the task lock's rule: its time is over, or its holder is proven to be dead."""
+    return ProofOfDeath() | Expired(clock)
+
+
+# ---------------------------------------------------------------- what people are told
+
+
+def held_message(info: TaskInfo, path: str, *, now: float | None = None) -> str:
+    """Tell who holds a lock since when, for how long still, and what can be done."""
+    moment = time.time() if now is None else now
+    since = info.timestamp or 0.0
+    held = max(0, int((moment - since) // 60))
+    left = int((since + info.ttl - moment) // 60)
+    ends = f"expires in {left} minutes" if not info.expired(moment) else "has expired"
+    return (
+        f"{path} is locked by {shown_owner(info.owner)} since {_shown_time(since)}. Lock held for "
+        f"{held} minutes, {ends}. Wait until it is released or expires; "
+        "reclaim() takes it then, or before if a reason is named"
+    )
+
+
+def _shown_time(seconds: float) -> str:
+    try:
+        return iso_time(seconds)
+    except LockRecordError:
+        return "a time that no calendar has"
+
+
+_DENIED: dict[str, str] = {
+    LOCK_HELD: "Cannot reclaim: lock is still active and held by another owner",
+    SAME_USER: "Cannot reclaim: you already own this lock, by another process or session. To "
+    'take it from there, ask for it: reclaim(allow="SAME_USER")',
+    HIGHER_PRIVILEGE: "Cannot reclaim: lock is still active. Your privilege is higher; to use "
+    'it, ask for it: reclaim(allow="HIGHER_PRIVILEGE")',
+    EMERGENCY_OVERRIDE: "Cannot reclaim: lock is still active. Emergency override must be asked "
+    'for: reclaim(allow="EMERGENCY_OVERRIDE")',
+}
+
+
+def denied_message(reason: str) -> str:
+    """Tell why a lock was not reclaimed."""
+    return _DENIED.get(reason, f"Cannot reclaim lock: {reason}")
+
+
+def explain(found: LockStatus, path: str, now: float) -> str:
+    """Tell who holds the lock that was found, or what is wrong with its record."""
+    if isinstance(found.info, TaskInfo):
+        message = held_message(found.info, path, now=now)
+        return f"{message} (its holder is {found.verdict}: {found.evidence})"
+    look = found.instance
+    if look is None:
+        return f"{path} was held until just now"
+    wrong = found.evidence
+    if not look.error and not found.unfinished:
+        try:
+            decode(look.content)
+        except LockRecordError as error:
+            wrong = str(error)
+    return (
+        f"{path} is held by somebody whose file is no readable record: {wrong}. If you know that "
+        "nobody holds it, remove it with semlock.remove(path, force=True)"
+    )
+
+
+def denied_error(
+    found: LockStatus, path: str, owner: LockOwner, now: float
+) -> ReclaimDeniedError:
+    """Make the error of a lock that was not reclaimed."""
+    info = found.info
+    decision = ReclaimDecision(LOCK_HELD)
+    if isinstance(info, TaskInfo):
+        decision = decide(info, owner, now=now)
+    error = ReclaimDeniedError(
+        f"{denied_message(decision.reason)}. {explain(found, path, now)}",
+        path=path,
+        status=found,
+    )
+    error.decision = decision
+    return error

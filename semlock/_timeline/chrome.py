@@ -1,0 +1,114 @@
+"""A timeline in Chrome's trace-event format, which Perfetto and chrome://tracing open.
+
+The locks are threads of a process of their own, with their holds and a counter of who waits;
+below come the processes, with a thread for each lock that a thread or task uses, since what is
+in one lane must not overlap.  Arrows lead from each hold to the wait that it ended.
+"""
+
+from __future__ import annotations
+
+import json
+
+from semlock._core.records import printable
+from semlock._timeline.lanes import Lanes
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from semlock._timeline.reading import Span, Trace
+
+# Beyond all process numbers of any system.
+_LOCKS = 2**31 - 2
+
+
+def chrome(trace: Trace, name: str) -> str:
+    """Lay out a trace: an object a line, so that it can be searched as text."""
+    lanes = Lanes(trace)
+    lines = ",\n".join(json.dumps(event, ensure_ascii=False) for event in _events(trace, lanes))
+    other = json.dumps(
+        {"trace": printable(name), "began": trace.began_at, "made by": "semlock"}
+    )
+    head = f'{{"displayTimeUnit":"ms","otherData":{other},"traceEvents":['
+    return f"{head}\n{lines}\n]}}\n"
+
+
+def _events(trace: Trace, lanes: Lanes) -> Iterator[dict[str, Any]]:
+    yield from _named("process", _LOCKS, 0, "locks", 0)
+    for number, lane in enumerate(lanes.locks, 1):
+        yield from _named("thread", _LOCKS, number, lane.name, number)
+        for hold in lane.holds:
+            what = printable(hold.who)
+            yield _slice(
+                hold, f"{what}: {printable(hold.tag)}" if hold.tag else what, _LOCKS, number
+            )
+        for at, depth in lane.depths:
+            yield {
+                "name": f"waiting for {lane.name}", "ph": "C", "ts": at / 1000, "pid": _LOCKS,
+                "tid": number, "args": {"waiting": depth},
+            }  # fmt: skip
+    places: dict[int, tuple[int, int]] = {}
+    pids: set[int] = set()
+    for order, process_lane in enumerate(lanes.processes, 1):
+        process = process_lane.process
+        pid = process.pid
+        while pid in pids:  # a number that was used again
+            pid += 10_000_000
+        pids.add(pid)
+        yield from _named("process", pid, 0, printable(process.command or "process"), order)
+        for tid, row in enumerate(process_lane.rows.values(), 1):
+            yield from _named("thread", pid, tid, row.label, tid)
+            for span in row.spans:
+                places[id(span)] = (pid, tid)
+                verb = "hold" if span.holds else "wait for"
+                yield _slice(span, f"{verb} {lanes.names[span.lock]}", pid, tid)
+            for mark in row.marks:
+                yield {
+                    "name": printable(mark.text), "cat": mark.kind, "ph": "i", "s": "t",
+                    "ts": mark.at / 1000, "pid": pid, "tid": tid,
+                }  # fmt: skip
+    yield from _arrows(trace, places)
+
+
+def _named(kind: str, pid: int, tid: int, name: str, order: int) -> Iterator[dict[str, Any]]:
+    for what, value in (
+        (f"{kind}_name", {"name": name}),
+        (f"{kind}_sort_index", {"sort_index": order}),
+    ):
+        yield {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": value}
+
+
+def _slice(span: Span, name: str, pid: int, tid: int) -> dict[str, Any]:
+    told: dict[str, Any] = {"lock": printable(span.lock), "ended": span.ended}
+    if span.tag:
+        told["tag"] = printable(span.tag)
+    return {
+        "name": name, "cat": "hold" if span.holds else "wait", "ph": "X",
+        "ts": span.begin / 1000, "dur": span.length / 1000, "pid": pid, "tid": tid, "args": told,
+    }  # fmt: skip
+
+
+def _arrows(trace: Trace, places: dict[int, tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    """Lead from each hold to the one that somebody had waited for behind it."""
+    waited = {
+        (wait.process.number, wait.worker, wait.lock, wait.end)
+        for wait in trace.waits
+        if wait.ended == "acquire"
+    }
+    last: dict[str, Span] = {}
+    for number, hold in enumerate(trace.holds, 1):
+        before = last.get(hold.lock)
+        last[hold.lock] = hold
+        key = (hold.process.number, hold.worker, hold.lock, hold.begin)
+        if before is None or key not in waited:
+            continue
+        for phase, span, at in (("s", before, before.end), ("f", hold, hold.begin)):
+            pid, tid = places[id(span)]
+            # Just inside of the hold that it leads from, or it would be tied to nothing.
+            ts = max(span.begin, at - 1) / 1000 if phase == "s" else at / 1000
+            event = {
+                "name": "hand-over", "cat": "hand-over", "ph": phase, "id": number, "ts": ts,
+                "pid": pid, "tid": tid,
+            }  # fmt: skip
+            yield event | {"bp": "e"} if phase == "f" else event

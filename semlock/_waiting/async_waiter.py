@@ -1,0 +1,421 @@
+"""One task's wait for a lock: in the line of its loop, and by the kernel's news as the first."""
+
+from __future__ import annotations
+
+import errno
+
+from semlock._core import capi, registry
+from semlock._core.seconds import saturated
+from semlock._waiting.hub import hub_here
+from semlock._waiting.timers import NEVER
+from semlock._waiting.waiter import (
+    _CORE_LOOKS,
+    _FIRST,
+    _GROWTH,
+    _LONGEST,
+    _LOST_RACES,
+    Waiter,
+    chance,
+)
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from semlock._waiting.hub import Hub
+    from semlock._waiting.line import Line
+    from semlock._waiting.notice import Notice
+    from semlock._waiting.sleeping import Sleeper
+    from semlock._waiting.waiter import Schedule
+
+# So often what is at the path may change while a ticket is taken.
+_LOOKS = 3
+
+# A timeout that is longer never ends.
+_ENDLESS = 1e9
+
+
+class LoopWait(capi.Wait):
+    """C's form of a wait that uses a hub's event source, and doesn't outlive it."""
+
+    __slots__ = ("_hub",)
+
+    def __init__(
+        self,
+        hub: Hub,
+        locks: Sequence[Any],
+        queue: Any = None,
+        record: capi.Record | None = None,
+        *,
+        asked: int | None = None,
+    ) -> None:
+        self._hub: Hub | None = None
+        super().__init__(locks, queue, record, hub.events, asked=asked)
+        self._hub = hub
+        hub.waits.add(id(self))
+        registry.add_wait(self)
+
+    def end(self, won: Any = None) -> None:
+        """Leave the queue and give everything back; more than once does no harm."""
+        registry.discard_wait(self)
+        super().end(won)
+        if self._hub is not None:
+            self._hub.left(self)
+
+
+class AsyncWaiter(Waiter):
+    """One task's wait for one lock, or for any of some, as long as it lasts.
+
+    :locks:   the core's structures of what is waited for
+    :schedule: the pauses between its tries, if its lock has any
+    :queue:   the structure of the lock in whose queue the wait stands
+    :record:  what its ticket says
+    :line:    the line of the loop to stand in; ``None`` for a wait that goes by rules of its own
+    :fair:    whether a task that asked later must not get the lock before it
+    :asked:   when the task asked, by ``now_ns``; 0 for now
+    :stands:  whether it stands in the queue from the beginning, and not only after a lost race
+    :news:    whether to be told also what leaves nothing to be done: that others were faster
+    """
+
+    __slots__ = (
+        "_asked", "_hub", "_line", "_locks", "_looked", "_news", "_parked", "_pause", "_record",
+        "_stands", "due_at", "fair", "passed_over", "sleeper",
+    )  # fmt: skip
+
+    _wait: LoopWait | None
+    _deadline: int | None  # by the core's clock, like all here
+    _check: int | None
+    _until: int | None
+
+    def __init__(
+        self,
+        hub: Hub,
+        locks: Sequence[Any],
+        timeout: float | None,
+        *,
+        schedule: Schedule | None = None,
+        queue: Any = None,
+        record: capi.Record | None = None,
+        line: Line | None = None,
+        fair: bool = False,
+        stands: bool = False,
+        asked: int = 0,
+        notice: Notice | None = None,
+        about: str | None = None,
+        news: bool = False,
+    ) -> None:
+        asked = asked or capi.now_ns()
+        self._hub = hub
+        self._locks = locks
+        self._queue = queue
+        self._record = record
+        self._line = line
+        self.fair = fair
+        self._stands = stands
+        self._notice = notice
+        self._about = about
+        self._news = news
+        self._asked = asked
+        self._deadline = (
+            None if timeout is None or timeout > _ENDLESS else asked + int(timeout * 1e9)
+        )
+        pauses = None if schedule is None else schedule()
+        self._scheduled = pauses is not None
+        self._pauses = iter(()) if pauses is None else map(saturated, pauses)
+        self._until = None
+        self._check = None
+        self._free = 0
+        self._pause = _FIRST
+        self._wait = None
+        self._parked: Any = None
+        self.sleeper: Sleeper | None = None
+        self.due_at = 0
+        # Whether the lock was free since the last try, or may have been: if a try fails now,
+        # then others were faster.
+        self.passed_over = False
+        self._looked = False
+        self.outcome = None
+        self.said = capi.TIME
+        self.judge = False
+        if about is not None:
+            self.begun()
+        if line is not None:
+            line.join(self)
+
+    @property
+    def waited(self) -> float:
+        """Say for how many seconds this wait has lasted."""
+        return float((capi.now_ns() - self._asked) / 1e9)
+
+    def wait(self) -> LoopWait:
+        """Give the core's form of this wait, which only the first of a line needs."""
+        wait = self._wait
+        if wait is None:
+            stands = self._stands or (self._line is not None and self._line.stands)
+            queue = self._queue if stands else None
+            wait = self._wait = LoopWait(
+                self._hub, self._locks, queue, self._record, asked=self._asked
+            )
+            self._stands = stands
+            if self._scheduled:
+                wait.pace(by_caller=True)
+            if wait.blind and not stands and self._queue is not None:
+                # It may never see the lock free, and only those in the queue are made way for.
+                self.stand()
+        return wait
+
+    def take_ticket(self) -> None:
+        """Stand in the queue of the processes from now on, if this wait stands there at all."""
+        if not self._stands or self._wait is not None:
+            return
+        wait = self.wait()
+        for _ in range(_LOOKS):
+            if wait.wait(capi.now_ns()) != capi.LOOK:
+                break
+            # A wait takes its ticket after the holder was judged.  The task does that itself,
+            # soon.
+            seen = capi.look(wait.path)
+            if seen is None:
+                break
+            wait.judged(wait.which, seen)
+        wait.doubt()
+
+    def stand(self) -> None:
+        """Stand in the queue of the lock from now on, where there can be one."""
+        if self._queue is None or (not _CORE_LOOKS and self._hub.events < 0):
+            return
+        if not self._stands:
+            self._stands = True
+            if self._line is not None:
+                self._line.stands = True
+            if self._wait is not None:
+                self._wait.stand(self._queue, self._record)
+        self._news = False
+
+    @property
+    def stands(self) -> bool:
+        """Whether it stands in the queue, or will as the first of its line."""
+        return self._stands
+
+    def in_turn(self, *, fair: bool) -> bool:
+        """Tell whether a try now would overtake no waiter that came earlier."""
+        if self._line is not None and self._line.first is not self:
+            return False
+        if self._wait is not None:
+            return self._wait.in_turn(fair=fair)
+        return not fair and not self.must_make_way()
+
+    def must_make_way(self) -> int:
+        """Tell whether it is the turn of others: OK, TURN or HELD."""
+        if self._queue is None:
+            return capi.OK
+        return capi.must_make_way(self._queue, capi.many(self._locks))
+
+    def failed(self, outcome: int) -> None:
+        """Take note of a try that failed.
+
+        If others were faster it goes by turns from now on.  Before that, nobody needs the
+        descriptor that a place costs.
+        """
+        if not self._stands and (outcome == capi.TURN or self.passed_over):
+            self.stand()
+
+    def served(self) -> None:
+        """Take note that this one came in; in its turn, if it stood in the queue."""
+        if self._wait is not None:
+            super().served()
+
+    async def pause_async(self) -> bool:
+        """Wait until something may have changed; ``False`` if the time is over."""
+        self.passed_over = False
+        self.said = capi.TIME
+        while True:
+            now = capi.now_ns()
+            if self._deadline is not None and now >= self._deadline:
+                return False
+            if self._notice is not None:
+                self._notice.tell(now / 1e9)
+            line = self._line
+            if line is None or line.first is self:
+                break
+            self.judge = False
+            self._parked = parked = self._hub.park()
+            try:
+                if self._deadline is not None or self._notice is not None:
+                    self._set_timer(self._end_at())
+                await parked
+            finally:
+                self._parked = None
+                self._hub.timers.never(self)
+            if line.first is self and not self.fair:
+                return True  # it may have been let go of in this moment
+        if self._scheduled and self._until is None:
+            pause = next(self._pauses, None)
+            if pause is None:
+                return False
+            self._until = now + int(min(pause, _ENDLESS) * 1e9)
+        wait = self.wait()
+        if self._free >= _LOST_RACES:
+            self._free = 0
+            await self._hub.rest(_FIRST * (0.5 + chance()))
+            wait.due()  # what was told meanwhile, nobody has heard
+        heard = self._hub.hear(wait, self._end_at(), news=self._news)
+        if isinstance(heard, int):
+            outcome = heard
+        else:
+            self.sleeper = heard
+            try:
+                outcome = await heard.parked
+            finally:
+                self.sleeper = None
+                heard.end()
+        self.said = outcome
+        self._free = self._free + 1 if outcome == capi.FREE else 0
+        if outcome == capi.BLIND:
+            self.judge = None
+            await self._grope_async(wait)
+        else:
+            self._take_in(outcome, wait)
+        return True
+
+    def _take_in(self, outcome: int, wait: LoopWait) -> None:
+        """Make of what was heard whether to judge the holder, and whether others were faster."""
+        if outcome in (capi.FREE, capi.HELD):
+            self.passed_over = True
+            self.judge = False
+        elif outcome == capi.LOOK:
+            # The second time somebody else has had it meanwhile, and was faster.
+            self.passed_over = self._looked
+            self._looked = True
+            self.judge = True
+        elif outcome == capi.TIME:
+            # It is judged when that is due, and once more when the time is over.
+            now = capi.now_ns()
+            self.judge = any(
+                at is not None and now >= at
+                for at in (self._until, self._check, self._deadline)
+            )
+            if self.judge:
+                self._until = self._check = None
+                wait.due()
+        elif outcome == -errno.EINTR:
+            self.judge = False
+        else:
+            capi.raise_os_error(outcome, b"")
+
+    def _end_at(self) -> int | None:
+        """Say until when to sleep at most."""
+        check = None if self._scheduled else self._check
+        ends = [at for at in (self._until, check, self._deadline) if at is not None]
+        if self._notice is not None and self._notice.due != float("inf"):
+            ends.append(int(self._notice.due * 1e9))
+        return min(ends) if ends else None
+
+    def _set_timer(self, until: int | None) -> None:
+        if until is not None:
+            self._hub.timers.at(self, min(until, NEVER))
+
+    def wake(self) -> None:
+        """End this one's sleep in the line."""
+        if self._parked is not None:
+            self._hub.wake(self._parked, None)
+
+    on_time = wake
+
+    def nudge(self) -> None:
+        """Have the first of a line look now."""
+        if self.sleeper is not None:
+            self.sleeper.nudge()
+        else:
+            self.wake()
+
+    async def _grope_async(self, wait: LoopWait) -> None:
+        """Pause where this loop hears of nothing, and the core doesn't say when to look."""
+        if self._until is not None:
+            end, self._until = self._until, None
+        else:
+            pause = min(self._pause * (0.5 + chance()), _LONGEST)
+            self._pause = min(self._pause * _GROWTH, _LONGEST)
+            end = capi.now_ns() + int(pause * 1e9)
+        if self._deadline is not None:
+            end = min(end, self._deadline)
+        self._parked = parked = self._hub.park()
+        try:
+            self._set_timer(end)
+            await parked
+        finally:
+            self._parked = None
+            self._hub.timers.never(self)
+        wait.due()
+
+    def judged(self, seen: capi.Instance, again_at: int | None) -> None:
+        """Let the instance be that was looked at, until some time of ``now_ns``, or for good."""
+        wait = self.wait()
+        self.judge = None if self._scheduled or self.said == capi.BLIND else False
+        wait.judged(wait.which, seen)
+        if again_at is not None:
+            self._check = again_at
+
+    def follow(self, pid: int, start: int) -> None:
+        """Hear of the end of the holder's process, whose file doesn't tell of it."""
+        wait = self.wait()
+        if not wait.follow(pid, start):
+            wait.due()
+
+    def end(self, won: Any = None) -> None:
+        """Give back what the wait had; ``won`` is the structure of the lock that it ended with."""
+        line, wait = self._line, self._wait
+        left = None
+        try:
+            if self.fair and wait is not None and line is not None and line.first is self:
+                if won is not None:
+                    line.prepare_second()
+                else:
+                    left, wait = wait, None
+        finally:
+            try:
+                if wait is not None:
+                    wait.end(won)
+            finally:
+                if line is not None:
+                    line.leave(self, left)
+                if left is not None:
+                    self._wait = None  # the line ends it
+                if self._about is not None:
+                    self.over()
+
+
+def waiter_here(
+    locks: Sequence[Any],
+    timeout: float | None,
+    about: str,
+    *,
+    schedule: Schedule | None = None,
+    queue: Any = None,
+    record: capi.Record | None = None,
+    line: tuple[Any, ...] | None = None,
+    asked: int = 0,
+    notice: Notice | None = None,
+) -> AsyncWaiter:
+    """Begin this task's wait for any of some locks, for a caller who acts on all that is said.
+
+    ``queue`` is the lock in whose queue it stands, ``about`` the path that people know, and
+    ``line`` the name of the line of this loop that it stands in.
+    """
+    hub = hub_here()
+    native = None if queue is None else queue._native
+    return AsyncWaiter(
+        hub,
+        [lock._native for lock in locks],
+        timeout,
+        schedule=schedule,
+        queue=native,
+        record=record,
+        line=None if line is None else hub.line(line),
+        fair=native is not None and native.turns == capi.FAIR,
+        stands=native is not None,
+        asked=asked,
+        notice=notice,
+        about=about,
+    )

@@ -1,0 +1,298 @@
+"""Waiting in an event loop: one event source, one timer and one line for each lock.
+
+A thousand tasks that wait cost no thread and, beyond that one event source, no descriptor.
+Everything here runs in the loop's own thread and never sleeps in it: the core is only asked
+to look, and what has to be waited for is a future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from contextvars import Context
+from weakref import WeakSet, ref
+
+from semlock._core import capi, registry
+from semlock._waiting.line import Gate, Line, crowded
+from semlock._waiting.sleeping import Bells, Sleeper
+from semlock._waiting.timers import Timers
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+    from typing import Any
+
+    from semlock._waiting.async_waiter import LoopWait
+
+# A loop's timer is not set for longer, since not every loop can count so far.
+_LONGEST_TIMER = 3600.0
+
+
+class Hub:
+    """What the waits of one loop share: the event source, the timer, and who waits for what."""
+
+    __slots__ = (
+        "__weakref__", "_alarm", "_bells", "_deaf", "_loop", "_marks", "_over", "_sleepers",
+        "context", "events", "gate", "lines", "timers", "waits",
+    )  # fmt: skip
+
+    # How many of those that are to begin to wait are let do so in one step of the loop.
+    in_a_step = 16
+
+    def __init__(self) -> None:
+        self.events = -1
+        self.waits: set[int] = set()
+        # All timers run in one, which is ours: a copy of each task's would be one more thing
+        # that a thousand tasks need a thousand of.
+        self.context = Context()
+        self._over = False
+        self._loop: ref[asyncio.AbstractEventLoop] | None = None
+        self._marks = capi.Marks()
+        self._sleepers: dict[int, tuple[Sleeper, ...]] = {}
+        self._bells: Bells | None = None
+        self._deaf = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self.lines: dict[Hashable, Line] = {}
+        self.timers = Timers(self._set_alarm)
+        self.gate = Gate(self)
+        _alive.add(self)
+        if sys.platform != "win32":  # no loop can listen to what tells of changes there
+            self.events = capi.take_events()
+
+    # ------------------------------------------------------------------ the loop
+
+    def serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a loop listen to the event source."""
+        self._loop = ref(loop)
+        if self.events >= 0 and not self._listen_to(self.events, self._read):
+            self._give_back()
+
+    def _listen_to(self, descriptor: int, read: Any) -> bool:
+        """Have the loop call a function when there is something to read, if it can."""
+        loop = None if self._loop is None else self._loop()
+        try:
+            if loop is not None and not self._deaf:
+                loop.add_reader(descriptor, read)
+                return True
+        except NotImplementedError:
+            self._deaf = True
+        return False
+
+    def serves(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Tell whether it is this loop's."""
+        return self._loop is not None and self._loop() is loop
+
+    def park(self) -> Any:
+        """Make what a task sleeps by: it is awaited, and ended by ``wake``."""
+        return asyncio.get_running_loop().create_future()
+
+    def wake(self, parked: Any, outcome: int | None) -> None:
+        """End a task's sleep."""
+        # The loop of a task that is gone may be closed, and then nobody waits in it.
+        if not parked.done() and not parked.get_loop().is_closed():
+            # A signal handler may have cancelled it since it was asked.
+            with suppress(asyncio.InvalidStateError):
+                parked.set_result(outcome)
+
+    async def rest(self, seconds: float) -> None:
+        """Sleep so long, whatever happens."""
+        await asyncio.sleep(seconds)
+
+    def _set_alarm(self, when: int) -> None:
+        alarm, self._alarm = self._alarm, None
+        if alarm is not None:
+            alarm.cancel()
+        loop = None if self._loop is None else self._loop()
+        if loop is not None and not loop.is_closed():
+            delay = min(max(0, when - capi.now_ns()) / 1e9, _LONGEST_TIMER)
+            self._alarm = loop.call_later(delay, self.timers.run, context=self.context)
+
+    def __del__(self) -> None:
+        # When a loop goes that tasks still wait in, the garbage collector may come to their
+        # waits later than to this.  The last one to go gives the event source back.
+        self._over = True
+        crowded.discard(id(self))
+        if not self.waits:
+            self._give_back()
+
+    def left(self, wait: LoopWait) -> None:
+        """Take note that a wait is over; more than once does no harm."""
+        self.waits.discard(id(wait))
+        if self._over and not self.waits:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        events, self.events = self.events, -1
+        if events >= 0:
+            capi.give_events(events)
+        self._close_bells()
+
+    def _close_bells(self) -> None:
+        bells, self._bells = self._bells, None
+        if bells is not None:
+            bells.close()
+
+    def forget(self) -> None:
+        """Forget the parent's descriptors, after a fork: C closes the copies of its own."""
+        self.events = -1
+        self._close_bells()
+
+    # ------------------------------------------------------------------ hearing
+
+    def hear(self, wait: LoopWait, until: int | None, *, news: bool = False) -> int | Sleeper:
+        """Say what can be done, or begin to sleep until something can, or until a time.
+
+        The outcomes are those of ``wait.wait()``: FREE, LOOK, or BLIND (look after a pause).
+        What sleeps gives them too, and TIME, by its ``parked``, which is awaited; then it must
+        be ended.  With ``news`` it gives HELD when something was told that left nothing to be
+        done.  The wait must have been made with this hub's event source (see ``LoopWait``).
+        """
+        outcome = wait.wait(capi.now_ns())
+        if outcome == capi.TIME and self.events < 0 and not wait.look_at:
+            return capi.BLIND  # the core could hear, but its caller doesn't
+        if outcome != capi.TIME:
+            return outcome
+        sleeper = Sleeper(self, wait, until, news=news)
+        if sleeper.rest():
+            return sleeper
+        sleeper.end()
+        return capi.BLIND
+
+    def _read(self) -> None:
+        marks = self._marks.read(self.events)
+        if -1 in marks:
+            marks = list(self._sleepers)
+        # One file has one mark, whoever watches it, so more than one may have to hear of it.
+        for sleeper in {s for mark in marks for s in self._sleepers.get(mark, ())}:
+            if sleeper.wait.told(self._marks):
+                sleeper.told()
+
+    def listen(self, sleeper: Sleeper, marks: Sequence[int]) -> None:
+        """Have a sleeper hear of some marks."""
+        for mark in marks:
+            self._sleepers[mark] = (*self._sleepers.get(mark, ()), sleeper)
+
+    def ignore(self, sleeper: Sleeper, marks: Sequence[int]) -> None:
+        """Have a sleeper hear of them no more."""
+        for mark in marks:
+            others = tuple(s for s in self._sleepers.get(mark, ()) if s is not sleeper)
+            if others:
+                self._sleepers[mark] = others
+            else:
+                self._sleepers.pop(mark, None)
+
+    def hear_bell(self, bell: int, sleeper: Sleeper) -> bool:
+        """Have a sleeper told when a bell rings; ``False`` if it can't be heard here."""
+        if self._bells is None and not self._deaf:
+            self._bells = self._new_bells()
+        if self._bells is None:
+            return False
+        self._bells.listen(bell, sleeper)
+        return True
+
+    def _new_bells(self) -> Bells | None:
+        try:
+            bells = Bells()
+        except (TypeError, OSError):
+            return None  # another system's, or no descriptor left: look after pauses
+        if self._listen_to(bells.fileno(), bells.read):
+            return bells
+        bells.close()
+        return None
+
+    def ignore_bell(self, bell: int, sleeper: Sleeper) -> None:
+        """Have a sleeper told of it no more."""
+        if self._bells is not None:
+            self._bells.ignore(bell, sleeper)
+
+    # ------------------------------------------------------------------ lines
+
+    def line(self, key: Hashable) -> Line:
+        """Give the line of those who want the same, which is dropped when the last one leaves."""
+        line = self.lines.get(key)
+        return Line(self, key) if line is None else line
+
+    def drop_line(self, key: Hashable, line: Line) -> None:
+        """Forget a line that is empty."""
+        if self.lines.get(key) is line:
+            del self.lines[key]
+        if not self.lines:
+            crowded.discard(id(self))
+
+
+class Parked:
+    """A step of a task: it sleeps until another part of the loop wakes it."""
+
+    __slots__ = ("_parked",)
+
+    def __init__(self, parked: Any) -> None:
+        self._parked = parked
+
+    def pause_async(self) -> Any:
+        """Give what is awaited."""
+        return self._parked
+
+    def pause(self) -> Any:
+        """Refuse: no thread waits so."""
+        raise NotImplementedError
+
+
+# By the loops' identities.  A hub is kept by the loop that listens for it, and by its waits;
+# if it was kept here, so would be the loop, to which all that sleeps refers.
+_hubs: dict[int, ref[Hub]] = {}
+_alive: WeakSet[Hub] = WeakSet()
+
+
+def trio_here() -> Any:
+    """Give the module trio, if it is one of its tasks that runs here."""
+    trio = sys.modules.get("trio")
+    return trio if trio is not None and trio.lowlevel.in_trio_task() else None
+
+
+def hub_here() -> Hub:
+    """Give the hub of the loop that runs here."""
+    trio = trio_here()
+    if trio is not None:
+        from semlock._waiting.trio_loop import hub_of_run  # noqa: PLC0415 - for those who have trio
+
+        return hub_of_run(trio)
+    loop = asyncio.get_running_loop()
+    known = _hubs.get(id(loop))
+    hub = None if known is None else known()
+    if hub is None or not hub.serves(loop):
+        hub = Hub()
+        for name in [name for name, other in list(_hubs.items()) if other() is None]:
+            _hubs.pop(name, None)
+        _hubs[id(loop)] = ref(hub)
+        hub.serve(loop)
+    return hub
+
+
+def is_line_here(name: Hashable) -> bool:
+    """Tell whether tasks of this loop wait in such a line, or are about to."""
+    if not crowded or name is None:
+        return False
+    hub = hub_here()
+    return name in hub.lines or bool(hub.gate.tasks)
+
+
+def released_here(*names: Hashable) -> None:
+    """Have the first of some lines of this loop look: what they wait for was let go of."""
+    if trio_here() is None and asyncio._get_running_loop() is None:
+        return
+    hub = hub_here()
+    for name in names:
+        line = hub.lines.get(name)
+        if line is not None:
+            line.released()
+
+
+def _forget() -> None:
+    for hub in list(_alive):
+        hub.forget()
+    _hubs.clear()
+    crowded.clear()
+
+
+registry.on_fork(_forget)

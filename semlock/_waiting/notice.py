@@ -1,0 +1,109 @@
+"""Telling people about a wait: a callback, now and then, and one line in the log."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from semlock._core.status import LockStatus
+    from semlock._locks.base import BaseLock
+
+_FIRST_GAP = 1.0
+_LONGEST_GAP = 60.0
+_GROWTH = 2.0
+
+_DEBUG = 10
+_INFO = 20
+
+# A wait is logged once it has lasted so long, and one wait for each lock in so much time: what
+# a crowd waits for is one line and not hundreds.  The others are there for who debugs.
+_LOGGED_AFTER = 1.0
+_SILENCE = 60.0
+_MOST_PATHS = 256
+
+_logged: dict[str, float] = {}
+
+_named: Any = None
+
+
+def _logger() -> Any:
+    """Give the logger, if the program has logging at all: nobody listens where it hasn't."""
+    global _named  # noqa: PLW0603 - there is one logger of this name
+    logging = sys.modules.get("logging")
+    if logging is None:
+        return None
+    if _named is None:
+        _named = logging.getLogger("semlock")  # which takes a lock of its own to find it
+    return _named if _named.isEnabledFor(_INFO) else None
+
+
+class Notice:
+    """What one wait tells: at its beginning, and then after growing gaps."""
+
+    __slots__ = ("_began", "_call", "_gap", "_logger", "_status", "due")
+
+    def __init__(
+        self,
+        status: Callable[[], LockStatus],
+        call: Callable[[LockStatus, float], object] | None,
+        logger: Any,
+    ) -> None:
+        self._status = status
+        self._call = call
+        self._logger = logger
+        self._began: float | None = None
+        self._gap = _FIRST_GAP
+        # When to tell next, on the clock of the wait; infinity for never again.
+        self.due = 0.0
+
+    def tell(self, now: float) -> None:
+        """Tell what is to be told by now."""
+        if now < self.due:
+            return
+        began = self._began
+        if began is None:
+            began = self._began = now
+        waited = now - began
+        logs = self._logger is not None and waited >= _LOGGED_AFTER
+        if self._call is None and not logs:
+            self.due = began + _LOGGED_AFTER
+            return
+        try:
+            found = self._status()
+        except OSError:
+            found = None  # the next try will say what is wrong
+        self.due = now + self._gap if self._call is not None else float("inf")
+        if found is None or found.state == "free":
+            if self._logger is not None and self._call is None:
+                self.due = now + self._gap
+            return
+        self._gap = min(self._gap * _GROWTH, _LONGEST_GAP)
+        if logs:
+            level = _level(found.path, now)
+            self._logger.log(level, "waiting for %s, held by %s", found.path, found.holder)
+            self._logger = None
+        if self._call is not None:
+            self._call(found, waited)
+
+
+def _level(path: str, now: float) -> int:
+    """Give the level of the line about a path: the first one in a while is information."""
+    last = _logged.get(path)
+    if last is not None and 0 <= now - last < _SILENCE:
+        return _DEBUG
+    if len(_logged) >= _MOST_PATHS:
+        _logged.clear()
+    _logged[path] = now
+    return _INFO
+
+
+def notice_of(lock: BaseLock, status: Callable[[], LockStatus] | None = None) -> Notice | None:
+    """Say what a wait for this lock has to tell, if anybody wants to hear it."""
+    logger = _logger()
+    if lock._on_wait is None and logger is None:
+        return None
+    return Notice(status or lock.status, lock._on_wait, logger)

@@ -1,0 +1,102 @@
+"""Waiting in trio: the same hub, served by tasks of trio's own.
+
+Nothing of trio is imported here; it is there when one of its tasks waits.
+"""
+
+from __future__ import annotations
+
+from semlock._core import capi
+from semlock._waiting.hub import Hub
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+
+class _Parked:
+    """What a task sleeps by: a future of a kind."""
+
+    __slots__ = ("_event", "_outcome")
+
+    def __init__(self, event: Any) -> None:
+        self._event = event
+        self._outcome: int | None = None
+
+    def done(self) -> bool:
+        """Tell whether the sleep is over."""
+        return bool(self._event.is_set())
+
+    def end(self, outcome: int | None) -> None:
+        """End the sleep."""
+        if not self._event.is_set():
+            self._outcome = outcome
+            self._event.set()
+
+    def __await__(self) -> Generator[Any, Any, int | None]:
+        yield from self._event.wait().__await__()
+        return self._outcome
+
+
+class TrioHub(Hub):
+    """What the waits of one run of trio share."""
+
+    __slots__ = ("_scope", "_trio")
+
+    in_a_step = 1  # trio runs what it wakes in any order
+
+    def __init__(self, trio: Any) -> None:
+        self._trio = trio
+        # Ends the sleep of the task that keeps the time.
+        self._scope: Any = trio.CancelScope()
+        super().__init__()
+        trio.lowlevel.spawn_system_task(self._keep_time)
+        if self.events >= 0:
+            self._listen_to(self.events, self._read)
+
+    def _listen_to(self, descriptor: int, read: Any) -> bool:
+        self._trio.lowlevel.spawn_system_task(self._serve, descriptor, read)
+        return True
+
+    async def _serve(self, descriptor: int, read: Any) -> None:
+        while True:
+            await self._trio.lowlevel.wait_readable(descriptor)
+            read()
+
+    async def _keep_time(self) -> None:
+        while True:
+            with self._scope:
+                await self._trio.sleep_forever()
+            self._scope = self._trio.CancelScope()
+            self.timers.run()
+
+    def _set_alarm(self, when: int) -> None:
+        delay = max(0, when - capi.now_ns()) / 1e9
+        self._scope.deadline = self._trio.current_time() + delay
+
+    def park(self) -> _Parked:
+        """Make what a task sleeps by."""
+        return _Parked(self._trio.Event())
+
+    def wake(self, parked: Any, outcome: int | None) -> None:
+        """End a task's sleep."""
+        parked.end(outcome)
+
+    async def rest(self, seconds: float) -> None:
+        """Sleep so long, whatever happens."""
+        await self._trio.sleep(seconds)
+
+
+_of_run: Any = None
+
+
+def hub_of_run(trio: Any) -> TrioHub:
+    """Give the hub of the run of trio that goes on in this thread."""
+    global _of_run  # noqa: PLW0603 - made when trio is there
+    if _of_run is None:
+        _of_run = trio.lowlevel.RunVar("semlock", default=None)
+    hub: TrioHub | None = _of_run.get()
+    if hub is None:
+        hub = TrioHub(trio)
+        _of_run.set(hub)
+    return hub

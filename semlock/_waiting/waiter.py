@@ -1,0 +1,323 @@
+"""Waiting for a lock to change hands.
+
+This is the one seam between a lock that is held and the next try.  It may return early and
+often: whoever waits tries again and judges again.  Where the kernel tells of changes it
+sleeps until then; elsewhere it pauses.  Time, sleep and chance are injected.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from math import inf
+
+from semlock._core import capi, registry
+from semlock._core.seconds import saturated
+from semlock._waiting.steps import Pause
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from typing import Any, TypeAlias
+
+    from semlock._waiting.notice import Notice
+
+    # Gives the pauses of one wait, in seconds; when they are used up, the wait is over.
+    # None leaves it to the wait when to look.
+    Schedule: TypeAlias = Callable[[], Iterable[float] | None]
+
+_FIRST = 0.0005
+_LONGEST = 0.05
+_GROWTH = 1.6
+
+# However reliable events are, look for oneself so often.  The core does it where it can.
+_SAFETY = 1.0
+_CORE_LOOKS = sys.platform != "win32"
+# Longer than any wait, and still a number that the core knows.
+_FOREVER = 1e9
+# A time that the core says is over may be so a moment later by another clock.
+_CLOCKS_DIFFER = 1e-4
+# A lock that was free but taken by others so many times in a row is worth a pause.
+_LOST_RACES = 16
+
+
+def chance() -> float:
+    """Draw a number from 0 on and below 1."""
+    # os.urandom and not the random module: importing that costs more than the wait.
+    try:
+        drawn = int.from_bytes(os.urandom(2), "big")
+    except OSError:
+        # PyPy opens a file for it, and a wait needs no descriptor to spare.
+        drawn = time.monotonic_ns() % 65536
+    return drawn / 65536
+
+
+def growing_pauses(chance: Callable[[], float] = chance) -> Iterable[float]:
+    """Give pauses that grow, that never end, and that no two waiters share."""
+    pause = _FIRST
+    while True:
+        yield pause * (0.5 + chance())
+        pause = min(pause * _GROWTH, _LONGEST)
+
+
+class Waiter:
+    """One thread's wait for one lock, or for any of some, as long as it lasts.
+
+    Without a ``capi.Wait`` it only pauses.
+    """
+
+    __slots__ = (
+        "_about", "_check", "_clock", "_deadline", "_free", "_lock", "_notice", "_pauses", "_queue",
+        "_scheduled", "_sleep", "_start", "_until", "_wait", "judge", "outcome", "said",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        timeout: float | None,
+        schedule: Schedule | None = None,
+        *,
+        wait: capi.Wait | None = None,
+        lock: Any = None,
+        queue: Any = None,
+        notice: Notice | None = None,
+        about: str | None = None,
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        # Looked up late, so that a test that replaces time.sleep reaches this too.
+        self._clock = clock or time.monotonic
+        self._sleep = sleep or time.sleep
+        pauses = None if schedule is None else schedule()
+        self._scheduled = pauses is not None
+        self._pauses = iter(growing_pauses() if pauses is None else map(saturated, pauses))
+        self._start = self._clock()
+        self._deadline = None if timeout is None else self._start + timeout
+        self._wait = wait
+        self._lock = lock
+        self._queue = queue
+        self._notice = notice
+        # What is waited for, where that isn't one lock, whose own methods tell of it.
+        self._about = about
+        self._until: float | None = None
+        self._check: float | None = None
+        self._free = 0
+        # What the core's own try said, which it makes for the lock that it was given.
+        self.outcome: int | None = None
+        # What the core said last: FREE, LOOK, TIME, BLIND or HELD.
+        self.said = capi.TIME
+        # Whether the holder is to be judged at the next try: True and False by what the core
+        # has seen, None when it could not see and the lock's own clock decides.
+        self.judge: bool | None = None
+        if wait is not None and not self._scheduled and (_CORE_LOOKS or not wait.blind):
+            self.judge = False
+        if wait is not None:
+            if self._scheduled:
+                wait.pace(by_caller=True)
+            registry.add_wait(wait)
+        self.begun()
+
+    def begun(self) -> None:
+        """Take note that the wait begins: a seam for those who trace."""
+
+    def over(self) -> None:
+        """Take note that nobody waits any more, whatever is left to give back."""
+
+    @property
+    def waited(self) -> float:
+        """Say for how many seconds this wait has lasted."""
+        return self._clock() - self._start
+
+    @property
+    def left(self) -> float | None:
+        """Say for how many seconds it may go on; ``None`` if there is no end."""
+        return None if self._deadline is None else self._deadline - self._clock()
+
+    @property
+    def which(self) -> int:
+        """The index of the lock that may be free, or is to be judged."""
+        return 0 if self._wait is None else self._wait.which
+
+    def tell(self, notice: Notice | None) -> None:
+        """Have people told of this wait."""
+        self._notice = notice
+
+    def in_turn(self, *, fair: bool) -> bool:
+        """Tell whether a try now would overtake no waiter that came earlier."""
+        return self._wait is None or self._wait.in_turn(fair=fair)
+
+    def failed(self, outcome: int) -> None:
+        """Take note of a try that failed."""
+
+    def served(self) -> None:
+        """Take note that this one came in by one of several locks that share a queue."""
+        if self._queue is not None:
+            capi.burst_began(self._queue)
+
+    def pause_async(self) -> Awaitable[bool]:
+        """Refuse: this is a thread's wait."""
+        raise NotImplementedError
+
+    def pause(self) -> bool:
+        """Wait until something may have changed; ``False`` if the time is over."""
+        self.outcome = None
+        if self._wait is None:
+            pause = self.next_pause()
+            if pause is not None:
+                self._sleep(pause)
+            return pause is not None
+        now = self._clock()
+        if self._deadline is not None and now >= self._deadline:
+            return False
+        return self._hear(self._wait, now)
+
+    def next_pause(self) -> float | None:
+        """Say how long to pause for those who sleep by themselves; ``None``: the time is over."""
+        now = self._clock()
+        if self._deadline is not None and now >= self._deadline:
+            return None
+        if self._notice is not None:
+            self._notice.tell(now)
+        pause = next(self._pauses, None)
+        if pause is not None and self._deadline is not None:
+            pause = min(pause, self._deadline - now)
+        return pause
+
+    def _hear(self, wait: capi.Wait, now: float) -> bool:
+        until = self._next_look(now)
+        if until is None:
+            return False
+        if self._notice is not None:
+            self._notice.tell(now)
+            until = min(until, self._notice.due)
+        if self._free >= _LOST_RACES:
+            self._free = 0
+            self._sleep(max(0.0, min(_FIRST * (0.5 + chance()), until - now)))
+        if self._deadline is not None:
+            until = min(until, self._deadline)
+        # The core counts from its own clock: what is left counts, not what time it is.
+        end = capi.now_ns() + int(min(until - now, _FOREVER) * 1e9)
+        while True:
+            outcome = wait.wait(end) if self._lock is None else wait.take(self._lock, end)
+            if outcome != -errno.EINTR:  # Python's handlers have run meanwhile
+                break
+        self.said = outcome
+        if outcome == capi.OK:
+            self.outcome = outcome
+            return True
+        if outcome == capi.FREE:
+            self._free += 1
+            self.judge = False
+            return True
+        self._free = 0
+        if outcome == capi.LOOK:
+            self.judge = True
+        elif outcome == capi.BLIND:
+            self._grope(wait, end)
+        elif outcome == capi.TIME:
+            self._time_is_over(wait)
+        elif outcome == capi.HELD:
+            self._free = _LOST_RACES
+            self.judge = False
+        elif self._lock is None:
+            capi.raise_os_error(outcome, wait.path)
+        else:
+            self.outcome = outcome
+        return True
+
+    def _next_look(self, now: float) -> float | None:
+        """Say when to look, whatever is told; ``None`` when the schedule is used up."""
+        if self._until is None:
+            if self._scheduled:
+                pause = next(self._pauses, None)
+                if pause is None:
+                    return None
+                self._until = now + pause
+            else:
+                self._until = inf if _CORE_LOOKS else now + _SAFETY
+        if self._check is not None and not self._scheduled:
+            return min(self._until, self._check)
+        return self._until
+
+    def _time_is_over(self, wait: capi.Wait) -> None:
+        """Have the holder judged, unless the time was only that of a notice."""
+        now = self._clock()
+        ends = (self._until, self._check, self._deadline)
+        self.judge = any(end is not None and now >= end - _CLOCKS_DIFFER for end in ends)
+        if self.judge:
+            self._until = self._check = None
+            wait.due()
+
+    def _grope(self, wait: capi.Wait, end: int) -> None:
+        """Pause where no event can be relied on, and the core doesn't do it by itself."""
+        self.judge = None
+        if not self._scheduled:
+            pause = next(self._pauses, _LONGEST)
+            end = min(end, capi.now_ns() + int(pause * 1e9))
+        if wait.sleep(end) == capi.TIME and self._scheduled:
+            self._until = None
+        wait.due()
+
+    def judged(self, seen: capi.Instance, again_at: int | None) -> None:
+        """Let the instance be that was looked at, until some time of ``now_ns``, or for good."""
+        blind = self._wait is None or (self._wait.blind and not _CORE_LOOKS)
+        self.judge = None if blind or self._scheduled else False
+        if self._wait is not None:
+            self._wait.judged(self._wait.which, seen)
+            if again_at is not None:
+                self._check = self._clock() + max(0, again_at - capi.now_ns()) / 1e9
+
+    def follow(self, pid: int, start: int) -> None:
+        """Hear of the end of the holder's process, whose file doesn't tell of it."""
+        if self._wait is not None and not self._wait.follow(pid, start):
+            self._wait.due()
+
+    def end(self, won: Any = None) -> None:
+        """Give back what the wait had; ``won`` is the structure of the lock that it ended with."""
+        if self._wait is not None:
+            registry.discard_wait(self._wait)
+            self._wait.end(won)
+        if self._about is not None:
+            self.over()
+
+
+class PauseWhileHeld(Pause):
+    """So many seconds, or less: ``True`` if nothing is at the lock's path meanwhile.
+
+    It is for those who judge and try by rules of their own, at times of their own.  In the
+    event loop it is always the whole time.
+    """
+
+    __slots__ = ("lock",)
+
+    def __init__(self, seconds: float, lock: Any) -> None:
+        super().__init__(seconds)
+        self.lock = lock
+
+    def pause(self) -> bool:
+        """Sleep in this thread."""
+        return sleep_while_held(self.lock, self.seconds)
+
+
+def sleep_while_held(lock: Any, seconds: float) -> bool:
+    """Sleep so long, or until nothing is at the lock's path, which gives ``True``."""
+    end = capi.now_ns() + int(seconds * 1e9)
+    wait = capi.Wait((lock,))
+    registry.add_wait(wait)
+    try:
+        while (outcome := wait.wait(end)) not in (capi.TIME, capi.FREE):
+            if outcome == capi.BLIND:
+                time.sleep(max(0, end - capi.now_ns()) / 1e9)
+                return False
+            if outcome == capi.LOOK:
+                seen = capi.look(wait.path)
+                if seen is None:
+                    return True
+                wait.judged(0, seen)
+            elif outcome != -errno.EINTR:
+                capi.raise_os_error(outcome, wait.path)
+        return bool(outcome == capi.FREE)
+    finally:
+        registry.discard_wait(wait)
+        wait.end()
