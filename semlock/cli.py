@@ -10,15 +10,16 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._cli.table import ANSWERED_BY_OUTPUT, BAD, BY_SIGNAL, OK, USAGE, find
+from semlock._cli.grammar import ANSWERED_BY_OUTPUT, BAD, BY_SIGNAL, OK, USAGE
+from semlock._cli.table import find
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn, TextIO
 
+    from semlock._cli.grammar import Action, Options
     from semlock._cli.parsing import UsageError
-    from semlock._cli.table import Action, Options
 
 # The numbers of these signals are the same on all systems.
 _INTERRUPT = 2

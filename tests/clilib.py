@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from semlock._cli import schema
+import json_objects
 
 PATIENCE = 60
 
@@ -44,17 +44,17 @@ def start(*arguments: str, **options) -> subprocess.Popen:
 
 
 _KINDS = {
-    schema.TEXT: str,
-    schema.WHOLE: int,
-    schema.NUMBER: (int, float),
-    schema.TRUTH: bool,
+    json_objects.TEXT: str,
+    json_objects.WHOLE: int,
+    json_objects.NUMBER: (int, float),
+    json_objects.TRUTH: bool,
 }
 
 
 def _fits(value: object, kind: str) -> bool:
     if value is None:
         return True
-    if kind != schema.TRUTH and isinstance(value, bool):
+    if kind != json_objects.TRUTH and isinstance(value, bool):
         return False
     return isinstance(value, _KINDS[kind])
 
@@ -64,11 +64,11 @@ def _refuse(word: str):
 
 
 def checked(line: str, kind: str) -> dict:
-    """Read one line of JSON as strictly as anybody does, and hold it against the schema."""
+    """Read one line of JSON as strictly as anybody does, and hold it against the json_objects."""
     line.encode("ascii")
     fields = json.loads(line, parse_constant=_refuse)
     json.dumps(fields, ensure_ascii=False).encode("utf-8")  # no half characters
-    _, always, sometimes = schema.OBJECTS[kind]
+    _, always, sometimes = json_objects.OBJECTS[kind]
     missing = [name for name, _, _ in always if name not in fields]
     assert not missing, f"{kind} lacks {missing}"
     known = {name: what for name, what, _ in (*always, *sometimes)}

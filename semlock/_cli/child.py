@@ -16,8 +16,8 @@ from __future__ import annotations
 import os
 import sys
 
+from semlock._cli.grammar import BAD, BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND
 from semlock._cli.output import say
-from semlock._cli.table import BAD, BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

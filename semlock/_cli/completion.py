@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from semlock._cli.grammar import DIRECTORY, OK
 from semlock._cli.output import write
-from semlock._cli.table import DIRECTORY, GLOBAL, OK, VERBS
+from semlock._cli.table import GLOBAL, VERBS
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from semlock._cli.table import Operand, Option, Options, Verb
+    from semlock._cli.grammar import Operand, Option, Options, Verb
 
 
 def completion(options: Options) -> int:

@@ -11,8 +11,8 @@ import time
 from contextlib import suppress
 from shutil import rmtree
 
+from semlock._cli.grammar import BAD, OK, Options
 from semlock._cli.output import existing, print_json, print_line, print_wrapped
-from semlock._cli.table import BAD, OK, Options
 from semlock._core import capi
 from semlock._core.identity import this_process
 from semlock._locks.lock import Lock

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 
+from semlock._cli.grammar import EXIT_CODES, OK
 from semlock._cli.output import write
-from semlock._cli.table import EXIT_CODES, GLOBAL, OK, VERBS, find
+from semlock._cli.table import GLOBAL, VERBS, find
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from semlock._cli.table import Option, Options, Verb
+    from semlock._cli.grammar import Option, Options, Verb
 
 SUMMARY = "Hold file locks around commands and in scripts; see who holds them and why."
 

@@ -7,9 +7,9 @@ import sys
 import time
 
 from semlock._cli import child, systems
+from semlock._cli.grammar import HELD, OK, Options
 from semlock._cli.output import describe_refusal, print_json, say
 from semlock._cli.running import readable, say_refusal
-from semlock._cli.table import HELD, OK, Options
 from semlock._cli.waiting import Teller, holding_caller
 from semlock._core import capi
 from semlock._core.errors import LockHeldError, LockTimeoutError

@@ -6,6 +6,7 @@ import os
 import sys
 
 from semlock._cli import child
+from semlock._cli.grammar import AUTO, BAD, HELD, OK, OWN, Options
 from semlock._cli.output import (
     as_lines,
     describe,
@@ -17,7 +18,6 @@ from semlock._cli.output import (
     write,
 )
 from semlock._cli.systems import Eye
-from semlock._cli.table import AUTO, BAD, HELD, OK, OWN, Options
 from semlock._cli.waiting import Teller
 from semlock._core import capi
 from semlock._core.errors import LockPathError

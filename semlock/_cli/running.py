@@ -7,8 +7,8 @@ import sys
 from time import monotonic
 
 from semlock._cli import child, systems
+from semlock._cli.grammar import BAD, CHILD, OK, OWN, SELF
 from semlock._cli.output import describe_refusal, print_json, say
-from semlock._cli.table import BAD, CHILD, OK, OWN, SELF
 from semlock._cli.waiting import Teller, holding_caller
 from semlock._core.errors import LockHeldError, LockLostError, LockTimeoutError, SemlockError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from semlock._cli.table import Options
+    from semlock._cli.grammar import Options
     from semlock._core.identity import Process
     from semlock.systems import System
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from semlock import systems
-from semlock._cli.table import AUTO, OWN
+from semlock._cli.grammar import AUTO, OWN
 from semlock._core.status import status_by
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from semlock._cli.table import Options
+    from semlock._cli.grammar import Options
     from semlock._core.identity import Process
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath

@@ -1,374 +1,40 @@
-"""The table of verbs and options: what the command takes, and what it means.
-
-Nothing is imported here but the package's own constants, because every start reads it.
-"""
+"""The table of verbs, which the parser, the help, the completion and the documentation read."""
 
 from __future__ import annotations
 
-from semlock import systems
-
-TYPE_CHECKING = False  # what typing says, without importing it
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-OK = 0
-HELD = 1
-USAGE = 2
-BAD = 3
-NOT_EXECUTABLE = 126
-NOT_FOUND = 127
-BY_SIGNAL = 128
-
-EXIT_CODES = (
-    (OK, "done, or the lock is free"),
-    (HELD, "the lock is held, or the time was over before it was free"),
-    (USAGE, "wrong usage"),
-    (BAD, "the file or its directory can't be used"),
+from semlock._cli.grammar import (
+    DIRECTORY,
+    FOLLOWED,
+    HELP,
+    SHELLS,
+    WORD,
+    Operand,
+    Option,
+    Verb,
 )
-
-# The verbs whose answer is what they print; that of the others is the exit code.
-ANSWERED_BY_OUTPUT = (
-    "list", "doctor", "watch", "timeline", "completion", "help", "version",
-)  # fmt: skip
-
-# What a name on the command line stands for, which is what completion offers.
-FILE = "file"
-DIRECTORY = "directory"
-COMMAND = "command"
-WORD = "word"
-
-DURABILITIES = ("full", "data", "none")
-COLORS = ("auto", "always", "never")
-SELF = "self"
-CHILD = "child"
-FOLLOWED = (SELF, CHILD)
-SHELLS = ("bash", "zsh", "fish")
-
-# What a task lock's owner may be, and why such a lock may be taken from its holder.
-ENVIRONMENTS = ("local", "ci", "cloud", "container")
-PURPOSES = ("interactive", "automated", "emergency")
-REASONS = ("SAME_USER", "HIGHER_PRIVILEGE", "EMERGENCY_OVERRIDE")
-
-# The lock systems; the first one reads whatever it recognises.
-AUTO = "auto"
-OWN = "semlock"
-DIALECTS = (AUTO, *systems.NAMES)
-
-
-class Options:
-    """What one call asks for.  What its verb doesn't have is as it is here."""
-
-    verb: str = ""
-    locks: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
-    word: str = ""
-    timeout: float | None = None
-    tag: str | None = None
-    shared: bool = False
-    slots: int | None = None
-    fair: bool = False
-    durability: str = "full"
-    dialect: str | None = None
-    on_conflict_exit: int = HELD
-    follow: str | None = None
-    owner_pid: int | None = None
-    stale: float | None = None
-    refreshes: bool = True
-    owner: str | None = None
-    user: str | None = None
-    session: str | None = None
-    token_file: str | None = None
-    ttl: float | None = None
-    environment: str | None = None
-    purpose: str | None = None
-    allow: tuple[str, ...] = ()
-    emergency: bool = False
-    patience: float | None = 0.0
-    force: bool = False
-    yes: bool = False
-    dry_run: bool = False
-    all: bool = False
-    json: bool = False
-    quiet: bool = False
-    verbose: bool = False
-    porcelain: bool = False
-    color: str = "auto"
-    output: str | None = None
-    once: bool = False
-    interval: float = 1.0
-
-    @property
-    def lock(self) -> str:
-        """The path of a verb that takes one."""
-        return self.locks[0]
-
-
-class Option:
-    """One option.
-
-    :words:    how it is written, the short form first
-    :meaning:  what it does, for the help; without a capital and a full stop
-    :takes:    the name of its value in the help; ``None`` for a switch
-    :read:     makes a value of the text, or raises ``ValueError`` with the reason
-    :choices:  the texts it may have; with ``read`` the usual ones, and that tells which others
-    :name:     the attribute of ``Options`` that it sets; by default the long word
-    :sets:     what a switch sets
-    """
-
-    __slots__ = ("choices", "closed", "meaning", "name", "read", "sets", "takes", "words")
-
-    def __init__(
-        self,
-        *words: str,
-        meaning: str,
-        takes: str | None = None,
-        read: Callable[[str], Any] | None = None,
-        choices: tuple[str, ...] = (),
-        name: str | None = None,
-        sets: object = True,
-    ) -> None:
-        self.words = words
-        self.meaning = meaning
-        self.takes = takes
-        self.read = read or str
-        self.closed = bool(choices) and read is None
-        self.choices = choices
-        self.name = name or words[-1][2:].replace("-", "_")
-        self.sets = sets
-
-    @property
-    def value(self) -> str | None:
-        """Say what it takes, for the help: its choices or the name of its value."""
-        return "|".join(self.choices) or self.takes
-
-
-class Operand:
-    """What a verb takes besides options: the name for the help, and what it stands for."""
-
-    __slots__ = ("choices", "kind", "many", "name", "optional")
-
-    def __init__(
-        self,
-        name: str,
-        kind: str = FILE,
-        *,
-        many: bool = False,
-        optional: bool = False,
-        choices: tuple[str, ...] = (),
-    ) -> None:
-        self.name = name
-        self.kind = kind
-        self.many = many
-        self.optional = optional
-        self.choices = choices
-
-
-class Verb:
-    """One verb.
-
-    :summary:   what it does, in a line
-    :does:      the same in paragraphs, without a line break in any of them
-    :where:     module and function of the verb, which are imported only when it is used
-    :command:   whether a command follows
-    :examples:  lines of shell, and what each does
-    """
-
-    __slots__ = (
-        "command",
-        "does",
-        "examples",
-        "name",
-        "operands",
-        "options",
-        "summary",
-        "where",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        summary: str,
-        *,
-        where: tuple[str, str],
-        operands: tuple[Operand, ...] = (),
-        options: tuple[Option, ...] = (),
-        does: tuple[str, ...] = (),
-        examples: tuple[tuple[str, str], ...] = (),
-        command: bool = False,
-    ) -> None:
-        self.name = name
-        self.summary = summary
-        self.where = where
-        self.operands = operands
-        self.options = (*options, HELP)
-        self.does = does
-        self.examples = examples
-        self.command = command
-
-    @property
-    def usage(self) -> str:
-        """Show how it is written."""
-        words = ["semlock", self.name]
-        if len(self.options) > 1:
-            words.append("[OPTION...]")
-        for operand in self.operands:
-            shown = operand.name + "..." * operand.many
-            words.append(f"[{shown}]" if operand.optional else shown)
-        if self.command:
-            words.append("-- COMMAND [ARGUMENT...]")
-        return " ".join(words)
-
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def duration(text: str) -> float:
-    """Read a duration: seconds, or numbers with units, such as 500ms, 1m or 1h30m."""
-    import re  # noqa: PLC0415 - only for an option that has a duration
-
-    parts = re.findall(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ms|min|[smhd])", text)
-    if parts and "".join(number + unit for number, unit in parts) == text:
-        return sum(float(number) * _UNITS[unit] for number, unit in parts)
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not value >= 0:
-        raise ValueError(f"{text!r} is not a duration: write seconds, or 500ms, 30s, 1m, 2h")
-    return value
-
-
-def _above_zero(text: str) -> float:
-    seconds = duration(text)
-    if not 0 < seconds < float("inf"):
-        raise ValueError(f"{text} is not a duration above 0")
-    return seconds
-
-
-def _reasons(text: str) -> tuple[str, ...]:
-    named = tuple(name for name in text.upper().replace("-", "_").split(",") if name)
-    unknown = [name for name in named if name not in REASONS]
-    if unknown or not named:
-        raise ValueError(f"{text!r} names none of {', '.join(REASONS)}")
-    return named
-
-
-def _timeout(text: str) -> float | None:
-    return None if text == "forever" else duration(text)
-
-
-def _interval(text: str) -> float:
-    seconds = duration(text)
-    if seconds <= 0:
-        raise ValueError(f"{text} is not a duration above 0")
-    return seconds
-
-
-def is_like_a_value(word: str) -> bool:
-    """Tell whether a word looks like an option's value and hardly like a lock's name."""
-    if not word[:1].isdigit() and word[:1] != ".":  # which is nearly every name
-        return word == "forever"
-    try:
-        duration(word)
-    except ValueError:
-        return False
-    return True
-
-
-def _whole(lowest: int, highest: int, what: str) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        value = int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else -1
-        if not lowest <= value <= highest:
-            raise ValueError(f"{text!r} is no {what} ({lowest} to {highest})")
-        return value
-
-    return read
-
-
-def _system(text: str) -> str:
-    if text not in DIALECTS:  # what is not of this package is imported to be known
-        try:
-            systems.find(text)
-        except ImportError as error:
-            raise ValueError(f"there is no lock system {text!r}: {error}") from None
-    return text
-
-
-HELP = Option("-h", "--help", meaning="show this help")
-JSON = Option("-j", "--json", meaning="write JSON, one object on a line")
-QUIET = Option("-q", "--quiet", meaning="say nothing but errors")
-TAG = Option("-m", "--tag", takes="TEXT", meaning="say in the lock what it is held for")
-TIMEOUT = Option(
-    "-t", "-w", "--wait", "--timeout", takes="SECONDS", read=_timeout,
-    meaning="wait so long at most: seconds, or 500ms, 1m, 2h; 0 tries once (forever)",
-)  # fmt: skip
-NO_WAIT = Option(
-    "-n", "--no-wait", name="timeout", sets=0.0, meaning="don't wait: the same as --timeout 0"
+from semlock._cli.options import (
+    ALLOW,
+    AUTO_REFRESH,
+    COLOR,
+    DIALECT,
+    DIALECT_SEEN,
+    DRY_RUN,
+    DURABILITY,
+    JSON,
+    NO_AUTO_REFRESH,
+    NO_WAIT,
+    OWNED,
+    OWNER_PID,
+    PATIENCE,
+    PORCELAIN,
+    QUIET,
+    STALE,
+    TAG,
+    TIMEOUT,
+    VERBOSE,
+    positive_duration,
+    whole,
 )
-DURABILITY = Option(
-    "--durability", takes="HOW", choices=DURABILITIES,
-    meaning="what is on the disk before the lock is visible (full)",
-)  # fmt: skip
-DIALECT = Option(
-    "--dialect", takes="SYSTEM", choices=DIALECTS, read=_system,
-    meaning="whose lock file it is (semlock)",
-)  # fmt: skip
-DIALECT_SEEN = Option(
-    "--dialect", takes="SYSTEM", choices=DIALECTS, read=_system,
-    meaning="by whose rules to look (auto: read what is recognised, by semlock's rules)",
-)  # fmt: skip
-OWNER_PID = Option(
-    "--owner-pid", takes="PID", read=_whole(1, 2**31 - 1, "process number"),
-    meaning="the process whose lock it is (the shell or program that semlock is called from)",
-)  # fmt: skip
-STALE = Option(
-    "--stale", takes="SECONDS", read=duration,
-    meaning="the age from which a lock may be taken, for systems that go by age; 0: never",
-)  # fmt: skip
-OWNER = Option("--owner", takes="OWNER", meaning="of a task lock: whose it is, in words")
-ALLOW = Option(
-    "--allow", takes="REASON", read=_reasons, choices=REASONS,
-    meaning="of a task lock: take it from its holder for this reason, if the decision tree has "
-    "it; several with commas between them",
-)  # fmt: skip
-OWNED = (
-    OWNER,
-    Option("--user", takes="USER", meaning="of a task lock: it is this user's"),
-    Option("--session", takes="ID", meaning="of a task lock: in this session of the user"),
-    Option(
-        "--token-file", takes="FILE",
-        meaning="of a task lock: it is whose token is in the file; the record has a digest of it",
-    ),
-    Option(
-        "--ttl", takes="SECONDS", read=_above_zero,
-        meaning="of a task lock: for how long it is held without a refresh",
-    ),
-    Option(
-        "--environment", takes="WHERE", choices=ENVIRONMENTS,
-        meaning="of a task lock: where its owner runs (found out)",
-    ),
-    Option(
-        "--purpose", takes="WHY", choices=PURPOSES, meaning="of a task lock: what it is for"
-    ),
-)  # fmt: skip
-AUTO_REFRESH = Option(
-    "--auto-refresh", name="refreshes",
-    meaning="refresh a lock that goes by age while the command runs, which is the default",
-)  # fmt: skip
-NO_AUTO_REFRESH = Option(
-    "--no-auto-refresh", name="refreshes", sets=False,
-    meaning="don't: others may take it when its time is over, though the command runs",
-)  # fmt: skip
-VERBOSE = Option("-v", "--verbose", meaning="all that is known, in lines")
-PORCELAIN = Option(
-    "--porcelain", meaning="lines for programs that read sema's format; they stay as they are"
-)
-COLOR = Option(
-    "--color", takes="WHEN", choices=COLORS,
-    meaning="colours: on a terminal (auto, and never if NO_COLOR is set), or as said",
-)  # fmt: skip
-DRY_RUN = Option("-n", "--dry-run", meaning="only say what would be removed and why")
 
 LOCK = Operand("LOCK")
 
@@ -385,7 +51,7 @@ VERBS: tuple[Verb, ...] = (
             TAG,
             Option("-s", "--shared", meaning="share the lock with others who share it"),
             Option(
-                "--slots", takes="N", read=_whole(1, 1_000_000, "number of slots"),
+                "--slots", takes="N", read=whole(1, 1_000_000, "number of slots"),
                 meaning="take one of N places: N commands may run at a time",
             ),
             Option("--fair", meaning="strict order: never before a waiter that asked earlier"),
@@ -397,7 +63,7 @@ VERBS: tuple[Verb, ...] = (
             AUTO_REFRESH,
             NO_AUTO_REFRESH,
             Option(
-                "-E", "--on-conflict-exit", takes="N", read=_whole(0, 255, "exit code"),
+                "-E", "--on-conflict-exit", takes="N", read=whole(0, 255, "exit code"),
                 meaning="the exit code when the lock can't be acquired (1)",
             ),
             Option(
@@ -489,10 +155,7 @@ VERBS: tuple[Verb, ...] = (
                 "--emergency",
                 meaning="the same as --purpose emergency --allow EMERGENCY_OVERRIDE",
             ),
-            Option(
-                "-t", "-w", "--wait", "--timeout", takes="SECONDS", read=_timeout, name="patience",
-                meaning="wait so long at most for a reason: seconds, 500ms or forever (0: once)",
-            ),
+            PATIENCE,
             TAG,
             OWNER_PID,
             DURABILITY,
@@ -668,7 +331,7 @@ VERBS: tuple[Verb, ...] = (
         options=(
             Option("--once", meaning="write the table once"),
             Option(
-                "--interval", takes="SECONDS", read=_interval,
+                "--interval", takes="SECONDS", read=positive_duration,
                 meaning="look so often: seconds, or 500ms, 1m (1)",
             ),
             COLOR,
@@ -733,12 +396,4 @@ GLOBAL = (HELP, Option("--version", meaning="show the version"))
 
 def find(name: str) -> Verb | None:
     """Find a verb by its name."""
-    for verb in VERBS:
-        if verb.name == name:
-            return verb
-    return None
-
-
-if TYPE_CHECKING:
-    # The types of the modules' functions, which are looked up by name.
-    Action = Callable[[Options], int]
+    return next((verb for verb in VERBS if verb.name == name), None)

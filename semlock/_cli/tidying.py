@@ -7,6 +7,7 @@ import sys
 
 from semlock import systems
 from semlock._cli import columns, people
+from semlock._cli.grammar import AUTO, BAD, HELD, OK, OWN, Options
 from semlock._cli.looking import print_fields
 from semlock._cli.output import (
     describe,
@@ -19,7 +20,6 @@ from semlock._cli.output import (
 )
 from semlock._cli.running import shell_word
 from semlock._cli.systems import Eye, audit, policy_of
-from semlock._cli.table import AUTO, BAD, HELD, OK, OWN, Options
 from semlock._core.cleaning import leftovers
 from semlock._core.errors import LockTimeoutError
 from semlock._core.identity import ALIVE

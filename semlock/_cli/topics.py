@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from semlock._cli.grammar import BY_SIGNAL, EXIT_CODES, NOT_EXECUTABLE, NOT_FOUND
 from semlock._cli.helping import columns, wrapped
-from semlock._cli.table import BY_SIGNAL, EXIT_CODES, NOT_EXECUTABLE, NOT_FOUND
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

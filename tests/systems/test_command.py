@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+import json_objects
 from semlock import feature, sema, semats, sidecar, task
-from semlock._cli import schema
 from tests.clilib import HOLDING, command, echo, start
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="the owner is another process there")
@@ -370,7 +370,7 @@ def test_what_is_refused_says_so_in_json_of_the_documented_form(path):
     foreign(path)
     result = mine("reclaim", "-j", path)
     assert result.returncode == 1
-    members = {name for name, _, _ in schema.OBJECTS["refused"][1]}
+    members = {name for name, _, _ in json_objects.OBJECTS["refused"][1]}
     assert members <= json.loads(result.stdout).keys()
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import manual
 from clilib import command, words
-from semlock._cli import completion, helping, manual, table
+from semlock._cli import completion, grammar, helping, table
 from semlock._cli.parsing import UsageError, parse
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -95,7 +96,7 @@ def test_every_option_of_every_verb_is_read():
     sample = {"SECONDS": "1.5", "N": "3", "PID": "7", "TEXT": "x"}
     for verb in table.VERBS:
         for option in verb.options:
-            if option is table.HELP:
+            if option is grammar.HELP:
                 continue
             value = option.choices[-1] if option.choices else sample.get(option.takes)
             operand = verb.operands[0].choices[:1] or ("a",)
@@ -104,7 +105,7 @@ def test_every_option_of_every_verb_is_read():
                 options = parse([verb.name, word, *([value] if option.takes else []), *rest])
                 wanted = option.read(value) if option.takes else option.sets
                 assert getattr(options, option.name) == wanted
-                assert hasattr(table.Options, option.name)
+                assert hasattr(grammar.Options, option.name)
 
 
 def test_words_of_one_verb_are_different():
@@ -148,7 +149,7 @@ def test_help_is_asked_for_in_three_ways():
 
 @pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not here")
 def test_man_page_and_reference_are_those_of_the_table():
-    again = "make them anew with: python -m semlock._cli.manual"
+    again = "make them anew with: python docs/_make/manual.py"
     for name, text in manual.files().items():
         assert (DOCS / name).read_text(encoding="utf-8") == text, again
     page = (DOCS / "cli.md").read_text(encoding="utf-8")
@@ -192,7 +193,7 @@ ASKED = [
     ("semlock status --j", {"--json"}, {"--quiet"}),
     ("semlock run --durability ", {"full", "data", "none"}, {"one.lock"}),
     ("semlock run one.lock --follow c", {"child"}, {"self"}),
-    ("semlock completion ", set(table.SHELLS), {"one.lock"}),
+    ("semlock completion ", set(grammar.SHELLS), {"one.lock"}),
     ("semlock help doc", {"doctor"}, set()),
     ("semlock status o", {"one.lock"}, {"sub"}),
     ("semlock run one.lock -- semlo", {"semlock"}, {"one.lock"}),

@@ -1,6 +1,6 @@
-"""What the JSON objects of the command say: the home of ``docs/cli.md``'s tables of them.
+"""The members of each JSON object that the command writes; ``docs/cli.md`` has tables of them.
 
-Programs may rely on the members that are always there, and pass over those they don't know.
+Programs may rely on the members that are always present, and should ignore unknown ones.
 """
 
 from __future__ import annotations

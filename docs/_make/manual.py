@@ -1,23 +1,24 @@
 """The man page, the completion files and the reference in ``docs/cli.md``, made from the tables.
 
-``python -m semlock._cli.manual`` writes them into a checkout, from where the wheel takes what
-it installs; a test fails when that was forgotten.
+``python docs/_make/manual.py`` writes them.  The wheel installs the man page and the completion
+files from there.  A test fails if they differ from the tables.
 """
 
 from __future__ import annotations
 
 import os
 
+from json_objects import OBJECTS
 from semlock._cli import completion
+from semlock._cli.grammar import BY_SIGNAL, EXIT_CODES, NOT_EXECUTABLE, NOT_FOUND
 from semlock._cli.helping import SUMMARY
-from semlock._cli.schema import OBJECTS
-from semlock._cli.table import BY_SIGNAL, EXIT_CODES, GLOBAL, NOT_EXECUTABLE, NOT_FOUND, VERBS
+from semlock._cli.table import GLOBAL, VERBS
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from semlock._cli.table import Option
+    from semlock._cli.grammar import Option
 
-BEGIN = "<!-- made by python -m semlock._cli.manual -->"
+BEGIN = "<!-- made by python docs/_make/manual.py -->"
 END = "<!-- end -->"
 
 _RUN_CODES = (
@@ -150,4 +151,4 @@ def write(docs: str) -> None:
 
 
 if __name__ == "__main__":
-    write("docs")
+    write(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

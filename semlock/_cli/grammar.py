@@ -1,0 +1,228 @@
+"""What the tables of the command are made of: exit codes, values, options, operands and verbs.
+
+Every start of the command imports this module, so it imports only the package's constants.
+"""
+
+from __future__ import annotations
+
+from semlock import systems
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+OK = 0
+HELD = 1
+USAGE = 2
+BAD = 3
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+BY_SIGNAL = 128
+
+EXIT_CODES = (
+    (OK, "done, or the lock is free"),
+    (HELD, "the lock is held, or the time was over before it was free"),
+    (USAGE, "wrong usage"),
+    (BAD, "the file or its directory can't be used"),
+)
+
+# The verbs whose answer is what they print; that of the others is the exit code.
+ANSWERED_BY_OUTPUT = (
+    "list", "doctor", "watch", "timeline", "completion", "help", "version",
+)  # fmt: skip
+
+# What a name on the command line stands for, which is what completion offers.
+FILE = "file"
+DIRECTORY = "directory"
+COMMAND = "command"
+WORD = "word"
+
+DURABILITIES = ("full", "data", "none")
+COLORS = ("auto", "always", "never")
+SELF = "self"
+CHILD = "child"
+FOLLOWED = (SELF, CHILD)
+SHELLS = ("bash", "zsh", "fish")
+
+# What a task lock's owner may be, and why such a lock may be taken from its holder.
+ENVIRONMENTS = ("local", "ci", "cloud", "container")
+PURPOSES = ("interactive", "automated", "emergency")
+REASONS = ("SAME_USER", "HIGHER_PRIVILEGE", "EMERGENCY_OVERRIDE")
+
+# The lock systems; the first one reads whatever it recognises.
+AUTO = "auto"
+OWN = "semlock"
+DIALECTS = (AUTO, *systems.NAMES)
+
+
+class Options:
+    """What one call asks for.  What its verb doesn't have is as it is here."""
+
+    verb: str = ""
+    locks: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    word: str = ""
+    timeout: float | None = None
+    tag: str | None = None
+    shared: bool = False
+    slots: int | None = None
+    fair: bool = False
+    durability: str = "full"
+    dialect: str | None = None
+    on_conflict_exit: int = HELD
+    follow: str | None = None
+    owner_pid: int | None = None
+    stale: float | None = None
+    refreshes: bool = True
+    owner: str | None = None
+    user: str | None = None
+    session: str | None = None
+    token_file: str | None = None
+    ttl: float | None = None
+    environment: str | None = None
+    purpose: str | None = None
+    allow: tuple[str, ...] = ()
+    emergency: bool = False
+    patience: float | None = 0.0
+    force: bool = False
+    yes: bool = False
+    dry_run: bool = False
+    all: bool = False
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    porcelain: bool = False
+    color: str = "auto"
+    output: str | None = None
+    once: bool = False
+    interval: float = 1.0
+
+    @property
+    def lock(self) -> str:
+        """The path of a verb that takes one."""
+        return self.locks[0]
+
+
+class Option:
+    """One option.
+
+    :words:    how it is written, the short form first
+    :meaning:  what it does, for the help; without a capital and a full stop
+    :takes:    the name of its value in the help; ``None`` for a switch
+    :read:     makes a value of the text, or raises ``ValueError`` with the reason
+    :choices:  the texts it may have; with ``read`` the usual ones, and that tells which others
+    :name:     the attribute of ``Options`` that it sets; by default the long word
+    :sets:     what a switch sets
+    """
+
+    __slots__ = ("choices", "closed", "meaning", "name", "read", "sets", "takes", "words")
+
+    def __init__(
+        self,
+        *words: str,
+        meaning: str,
+        takes: str | None = None,
+        read: Callable[[str], Any] | None = None,
+        choices: tuple[str, ...] = (),
+        name: str | None = None,
+        sets: object = True,
+    ) -> None:
+        self.words = words
+        self.meaning = meaning
+        self.takes = takes
+        self.read = read or str
+        self.closed = bool(choices) and read is None
+        self.choices = choices
+        self.name = name or words[-1][2:].replace("-", "_")
+        self.sets = sets
+
+    @property
+    def value(self) -> str | None:
+        """Say what it takes, for the help: its choices or the name of its value."""
+        return "|".join(self.choices) or self.takes
+
+
+HELP = Option("-h", "--help", meaning="show this help")
+
+
+class Operand:
+    """What a verb takes besides options: the name for the help, and what it stands for."""
+
+    __slots__ = ("choices", "kind", "many", "name", "optional")
+
+    def __init__(
+        self,
+        name: str,
+        kind: str = FILE,
+        *,
+        many: bool = False,
+        optional: bool = False,
+        choices: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.many = many
+        self.optional = optional
+        self.choices = choices
+
+
+class Verb:
+    """One verb.
+
+    :summary:   what it does, in a line
+    :does:      the same in paragraphs, without a line break in any of them
+    :where:     module and function of the verb, which are imported only when it is used
+    :command:   whether a command follows
+    :examples:  lines of shell, and what each does
+    """
+
+    __slots__ = (
+        "command",
+        "does",
+        "examples",
+        "name",
+        "operands",
+        "options",
+        "summary",
+        "where",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        *,
+        where: tuple[str, str],
+        operands: tuple[Operand, ...] = (),
+        options: tuple[Option, ...] = (),
+        does: tuple[str, ...] = (),
+        examples: tuple[tuple[str, str], ...] = (),
+        command: bool = False,
+    ) -> None:
+        self.name = name
+        self.summary = summary
+        self.where = where
+        self.operands = operands
+        self.options = (*options, HELP)
+        self.does = does
+        self.examples = examples
+        self.command = command
+
+    @property
+    def usage(self) -> str:
+        """Show how it is written."""
+        words = ["semlock", self.name]
+        if len(self.options) > 1:
+            words.append("[OPTION...]")
+        for operand in self.operands:
+            shown = operand.name + "..." * operand.many
+            words.append(f"[{shown}]" if operand.optional else shown)
+        if self.command:
+            words.append("-- COMMAND [ARGUMENT...]")
+        return " ".join(words)
+
+
+if TYPE_CHECKING:
+    # The type of a verb's function, which is found by its name.
+    Action = Callable[[Options], int]
