@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import invariant
+import users
 
 
 def pytest_configure() -> None:
@@ -32,6 +33,21 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def path(tmp_path: Path) -> str:
     """Where a lock may be: a name in an empty directory of its own."""
     return str(tmp_path / "the.lock")
+
+
+@pytest.fixture
+def common():
+    """Make a directory like /tmp: all users can reach it and write to it."""
+    with users.shared() as directory:
+        yield directory
+
+
+@pytest.fixture
+def shared_path(common) -> str:
+    """Where several users can have a lock."""
+    if not users.ROOT:
+        pytest.skip("only root can become another user")
+    return os.path.join(common, "the.lock")
 
 
 @pytest.fixture

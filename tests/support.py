@@ -33,6 +33,7 @@ from types import CodeType, FunctionType
 import pytest
 
 import semlock
+import users
 from semlock._core import capi
 from semlock._core.identity import this_process
 from semlock._core.records import encode_text
@@ -458,6 +459,39 @@ def in_a_fork(function, timeout: float = PATIENCE):
     done, value = pickle.loads(data)
     assert done, value
     return value
+
+
+def as_nobody(function):
+    """Run a function in a forked child as a user who may not do everything, and give its value."""
+
+    def run():
+        if users.ROOT:
+            users.become(users.NOBODY)
+        return function()
+
+    return in_a_fork(run)
+
+
+def set_everywhere(monkeypatch, name: str, value) -> None:
+    """Replace what semlock knows by a name, in every module that has it."""
+    users.import_all()
+    having = [
+        module
+        for known, module in list(sys.modules.items())
+        if known.partition(".")[0] == "semlock" and name in vars(module)
+    ]
+    assert having, f"semlock has no {name}"
+    for module in having:
+        monkeypatch.setattr(module, name, value)
+
+
+def set_time(monkeypatch, now) -> None:
+    """Have a function say what time it is by the calendar."""
+    users.import_all()
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "semlock" and callable(vars(module).get("time")):
+            monkeypatch.setattr(module, "time", now)
+    monkeypatch.setattr(time, "time", now)
 
 
 class InPlaceLock(semlock.Lock):

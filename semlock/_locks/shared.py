@@ -14,7 +14,7 @@ import os
 import sys
 from time import monotonic
 
-from semlock._core import capi, explain, waits
+from semlock._core import capi, explain
 from semlock._core.capi import HELD, LOOK, OK, POOL, try_anyway
 from semlock._core.errors import LockTimeoutError
 from semlock._core.folders import open_to_others
@@ -110,7 +110,7 @@ class ReaderWait:
         reader: Lock, timeout: float | None, about: str, notice: Notice | None
     ) -> Waiter:
         """Begin to wait."""
-        wait = waits.Wait((reader._native,))
+        wait = capi.Wait((reader._native,))
         return Waiter(timeout, wait=wait, notice=notice, about=about)
 
 
@@ -169,7 +169,6 @@ class SharedLock:
         retry: Schedule | None = None,
         durability: Durability = "full",
         mode: int = 0o644,
-        make_dirs: bool = False,
         fair: bool = False,
         on_wait: Callable[[LockStatus, float], object] | None = None,
     ) -> None:
@@ -181,7 +180,6 @@ class SharedLock:
             retry=retry,
             durability=durability,
             mode=mode,
-            make_dirs=make_dirs,
             fair=fair,
             on_wait=on_wait,
         )
@@ -358,10 +356,8 @@ class SharedLock:
     def _make_directory(self) -> None:
         try:
             parent = os.stat(os.path.dirname(self.path)).st_mode & 0o1777
-        except (FileNotFoundError, NotADirectoryError) as error:
-            if self._writer._made_dirs(-errno.ENOENT):
-                return  # the next try goes on from here
-            raise explain.os_error(self.path, -(error.errno or errno.ENOENT)) from None
+        except FileNotFoundError:
+            raise explain.os_error(self.path, -errno.ENOENT) from None
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._directory, parent)
             if parent & 0o022:
@@ -406,7 +402,7 @@ class SharedLock:
         return Waiter(
             timeout,
             writer._retry,
-            wait=waits.Wait((writer._native,), writer._native, reader._record),
+            wait=capi.Wait((writer._native,), writer._native, reader._record),
             queue=writer._native,
             notice=notice_of(writer),
             about=self.path,

@@ -21,7 +21,7 @@ def test_each_link_of_the_readme_leads_to_a_file():
 
 
 def test_on_an_index_the_links_are_absolute_and_the_project_has_its_addresses(tmp_path):
-    pytest.importorskip("setuptools", "77")
+    pytest.importorskip("setuptools", minversion="77")
     subprocess.run(
         [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)],
         cwd=ROOT, check=True, capture_output=True, timeout=60,
@@ -63,7 +63,7 @@ def test_the_packages_of_the_readme_are_those_that_the_build_names():
     ],
 )
 def test_a_build_that_lacks_something_ends_with_one_sentence(change, lack, tmp_path):
-    pytest.importorskip("setuptools", "77")
+    pytest.importorskip("setuptools", minversion="77")
     done = subprocess.run(
         [sys.executable, "setup.py", "-q", "build", "--build-base", str(tmp_path)],
         cwd=ROOT, env={**os.environ, **change}, capture_output=True, text=True, check=False,

@@ -21,20 +21,20 @@ from pathlib import Path
 import pytest
 
 import semlock
+import users
 from faultlib import drop_witness, mark_unfinished
 from semlock import cli, semats, systems, task
 from semlock._core import cleaning as _cleaning
-from semlock._core import folders, forms, places
+from semlock._core import folders, forms
 from semlock._core.queues import queue_of
 from semlock._systems import sidecar_record as _sidecar_record
-from support import Child, in_a_fork, wait_until
+from support import Child, as_nobody, in_a_fork, set_everywhere, set_time, wait_until
 
 if sys.platform == "win32":
     pytest.skip("the table is of POSIX, its names too", allow_module_level=True)
 
 pytestmark = pytest.mark.leaves("queue", "tmp", "kept")
 
-ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 AGES = {"fresh": 0, "old": 10 * 86400}
 RECORDS = Path(__file__).parent.parent / "interop" / "records"
 
@@ -207,8 +207,7 @@ def test_nothing_goes_but_what_a_lock_system_claims(
 @pytest.fixture
 def no_grace(monkeypatch):
     """Let nothing stay only because it is new."""
-    for module in (_cleaning, places, semlock._core.verdicts, semats, semlock.policy):
-        monkeypatch.setattr(module, "GRACE", 0)
+    set_everywhere(monkeypatch, "GRACE", 0)
 
 
 def test_files_with_the_sticky_bit_are_no_unfinished_locks(
@@ -297,7 +296,7 @@ def test_nothing_that_is_no_regular_file_is_opened_or_goes(
             os.chdir(directory)
             listening.bind("socket.lock")
             os.chdir(here)
-        if ROOT:
+        if users.ROOT:
             os.mknod(directory / "null.lock", stat.S_IFCHR | 0o666, os.makedev(1, 3))
     os.mkfifo(place / "pipe.lock")
     os.mkfifo(place / f".semlock-{'b' * 32}.tmp")
@@ -325,60 +324,41 @@ def test_a_hard_link_with_a_private_name_is_judged_by_its_content(cleaner, tmp_p
     assert everything(tmp_path) == before
 
 
-def test_what_cannot_be_read_stays(cleaner, dead_record, sticky, no_grace):
+@users.needs_root
+def test_what_cannot_be_read_stays(cleaner, dead_record, common, no_grace):
     for name in ("a.lock", f".semlock-{'d' * 32}.tmp", "x.lock.readers/0000000000000001"):
-        Path(sticky, name).parent.mkdir(exist_ok=True)
-        Path(sticky, name).write_bytes(dead_record)
-        Path(sticky, name).chmod(0)
-    os.chmod(sticky, 0o777)
-    before = everything(sticky)
-    as_nobody(lambda: cleaner(str(sticky)))
-    assert everything(sticky) == before
+        Path(common, name).parent.mkdir(exist_ok=True)
+        Path(common, name).write_bytes(dead_record)
+        Path(common, name).chmod(0)
+    os.chmod(common, 0o777)
+    before = everything(common)
+    as_nobody(lambda: cleaner(str(common)))
+    assert everything(common) == before
 
 
-def as_nobody(function):
-    """Run a function as another user, in another process."""
-    if not ROOT:
-        pytest.skip("only root can become another user")
-
-    def become():
-        os.setgroups([])
-        os.setgid(65534)
-        os.setuid(65534)
-        function()
-
-    return in_a_fork(become)
-
-
-@pytest.fixture
-def sticky():
-    """A directory like /tmp, outside of those that only root may enter."""
-    with tempfile.TemporaryDirectory() as directory:
-        os.chmod(directory, 0o1777)
-        yield directory
-
-
-def test_in_a_sticky_directory_another_users_files_stay(cleaner, dead_record, sticky, no_grace):
-    Path(sticky, "dead.lock").write_bytes(dead_record)
-    Path(sticky, "dead.sem").write_bytes(foreign())
-    Path(sticky, f".semlock-{'d' * 32}.tmp").write_bytes(b"")
-    queue = Path(sticky, ".semlock-0123456789abcdef.queue")
+@users.needs_root
+def test_in_a_sticky_directory_another_users_files_stay(cleaner, dead_record, common, no_grace):
+    Path(common, "dead.lock").write_bytes(dead_record)
+    Path(common, "dead.sem").write_bytes(foreign())
+    Path(common, f".semlock-{'d' * 32}.tmp").write_bytes(b"")
+    queue = Path(common, ".semlock-0123456789abcdef.queue")
     queue.mkdir(mode=0o1777)
     os.chmod(queue, 0o1777)
     (queue / "0000000000000001").write_bytes(b"")
-    before = everything(sticky)
-    as_nobody(lambda: cleaner(sticky))
-    assert everything(sticky) == before
+    before = everything(common)
+    as_nobody(lambda: cleaner(common))
+    assert everything(common) == before
 
 
-def test_what_another_user_left_is_cleaned_by_root(sticky, dead_record):
+@users.needs_root
+def test_what_another_user_left_is_cleaned_by_root(common, dead_record):
     def leave():
-        Path(sticky, "dead.lock").write_bytes(dead_record)
-        Path(sticky, "notes").write_bytes(b"mine")
+        Path(common, "dead.lock").write_bytes(dead_record)
+        Path(common, "notes").write_bytes(b"mine")
 
     as_nobody(leave)
-    assert [os.path.basename(one.path) for one in semlock.clean(sticky)] == ["dead.lock"]
-    assert os.listdir(sticky) == ["notes"]
+    assert [os.path.basename(one.path) for one in semlock.clean(common)] == ["dead.lock"]
+    assert os.listdir(common) == ["notes"]
 
 
 # ---------------------------------------------------------------- what goes
@@ -399,9 +379,7 @@ def test_each_systems_own_records_go_by_its_own_rules(system, names, tmp_path, m
         shutil.copy(RECORDS / system / f"{name}.lock", tmp_path)
     (tmp_path / "notes.txt").write_bytes((RECORDS / system / f"{names[0]}.lock").read_bytes())
     later = time.time() + 1e9
-    for module in ("policy", "_policy", "_sidecar_terms", "_identity"):
-        if hasattr(sys.modules.get(f"semlock.{module}"), "time"):
-            monkeypatch.setattr(f"semlock.{module}.time", lambda: later)
+    set_time(monkeypatch, lambda: later)
     monkeypatch.setattr(semlock.policy, "process_is_gone", lambda info: True)
     assert cli.main(["clean", "-y", "--dialect", system, str(tmp_path)]) == 0
     told = ["notes.txt"] if system != "task" else [".lock_audit.log", "notes.txt"]

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import semlock
+import users
 from crowd import crowd_that_waits, tickets
 from support import Child, wait_until
 
@@ -23,7 +25,6 @@ pytestmark = [
     pytest.mark.leaves("queue"),
 ]
 
-NOBODY = 65534
 
 # A process that waits so long for a lock that is held, and says what that cost.
 WAITS = """
@@ -55,23 +56,11 @@ def without_inotify():
     if os.getuid() != 0:
         pytest.skip("it needs root")
     with Child(WAITS) as hoarder:
-        hoarder.run(f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})")
+        hoarder.run(users.as_user())
         hoarder.run("import resource; hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]")
         hoarder.run("resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))")
         hoarder.run(USED_UP)
         yield hoarder
-
-
-@pytest.fixture
-def open_to_all(path):
-    """The directory of a lock that every user can reach and write to."""
-    directory = os.path.dirname(path)
-    os.chmod(directory, 0o777)
-    above = os.path.dirname(directory)
-    while above != "/":
-        os.chmod(above, os.stat(above).st_mode | 0o711)
-        above = os.path.dirname(above)
-    return path
 
 
 @pytest.fixture
@@ -98,9 +87,9 @@ LOOKS = {0: 200, 1: 24}  # in 2.5 seconds
 @pytest.mark.parametrize("fair", [True, False])
 @pytest.mark.parametrize("place", [0, 1], ids=["first", "second"])
 def test_a_wait_without_events_looks_a_few_times_a_second_however_long_it_lasts(
-    without_inotify, open_to_all, fair, place
+    without_inotify, shared_path, fair, place
 ):
-    path = open_to_all
+    path = shared_path
     with semlock.Lock(path), contextlib.ExitStack() as stack:
         if place:
             stack.enter_context(
@@ -139,9 +128,9 @@ TAKES = "lock.acquire(); at = time.monotonic(); lock.release(); at"
 
 
 def test_whoever_has_no_events_stands_in_the_queue_and_holders_make_way(
-    without_inotify, open_to_all
+    without_inotify, shared_path
 ):
-    path = open_to_all
+    path = shared_path
     with semlock.Lock(path):
         without_inotify.send(f"lock = semlock.Lock({path!r}); {TAKES}")
         wait_until(lambda: len(tickets(path)) == 1, "it waits in the queue")
@@ -302,15 +291,9 @@ def test_a_crowd_is_through_a_free_lock_in_a_time_that_grows_with_its_number(
 @pytest.mark.parametrize("kind", ["plain", "fair"])
 @pytest.mark.parametrize("count", [FEW, MANY])
 def test_so_is_one_whose_user_has_no_event_sources(
-    without_inotify, open_to_all, tmp_path_factory, count, kind
+    without_inotify, shared_path, common, count, kind
 ):
-    as_nobody = f"import os; os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
-    directory = tmp_path_factory.mktemp("record")
-    above = directory
-    while above != above.parent:
-        above.chmod(above.stat().st_mode | 0o711)
-        above = above.parent
-    goes_through(open_to_all, directory, count, kind, as_nobody)
+    goes_through(shared_path, Path(common), count, kind, users.as_user())
 
 
 @pytest.mark.parametrize("kind", ["plain", "fair"])

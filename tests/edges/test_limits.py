@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import semlock
+import users
 from support import Child, mounted
 
 pytestmark = pytest.mark.skipif(
@@ -68,17 +69,13 @@ for lock in locks:
     assert names() == []
 
 
-def test_where_no_thread_can_be_begun_the_reserve_does(program, tmp_path, names):
-    if os.geteuid() != 0:
-        pytest.skip("only root may have another user's number of processes")
-    os.chmod(tmp_path, 0o777)
-    for parent in tmp_path.parents[:2]:
-        os.chmod(parent, 0o755)
-    program.run("""
+@users.needs_root
+def test_where_no_thread_can_be_begun_the_reserve_does(program, common):
+    program.run(f"""
 import threading
+directory = {common!r}
 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
-""")
+{users.as_user()}""")
     hold_many(program)
     program.run("""
 taken = use_up()
@@ -91,7 +88,7 @@ except RuntimeError:
 for number in taken:
     os.close(number)
 """)
-    assert [name for name in names() if name.endswith(".lock")] == []
+    assert [name for name in os.listdir(common) if name.endswith(".lock")] == []
 
 
 def test_a_lock_whose_descriptor_was_lost_needs_none(program, names):
@@ -140,13 +137,9 @@ def test_a_full_disk_keeps_no_lock(tmp_path):
 
 def kept_by_root(child, directory, access, **options):
     """Have a child of root's keep a claim in a directory: the lock's path, the claim's name."""
-    if os.geteuid() != 0:
-        pytest.skip("only root becomes another user or group")
     os.chmod(directory, access)
-    for parent in directory.parents[:2]:
-        os.chmod(parent, 0o755)
-    path = str(directory / "the.lock")
-    child.run(f"""
+    path = os.path.join(directory, "the.lock")
+    child.run(f"""{users.SOURCE}import_all()
 lock = semlock.Lock({path!r}, **{options!r})
 for _ in range(2):
     with lock: pass
@@ -155,77 +148,77 @@ for _ in range(2):
     return path, kept
 
 
-def test_a_claim_of_another_user_is_not_used_and_is_removed_where_that_may_be(tmp_path):
+@users.needs_root
+def test_a_claim_of_another_user_is_not_used_and_is_removed_where_that_may_be(common):
     with Child() as child:
-        path, kept = kept_by_root(child, tmp_path, 0o777)
+        path, kept = kept_by_root(child, common, 0o777)
         assert child.run("os.setegid(65534); os.seteuid(65534); _ = lock.acquire()") is None
         assert os.stat(path).st_uid == 65534
-        assert kept not in os.listdir(tmp_path)
+        assert kept not in os.listdir(common)
         child.run("lock.release()")
         assert child.finish() == 0
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(common) == []
 
 
+@users.needs_root
 @pytest.mark.parametrize("change", ["os.setegid(65534)", "os.setgid(65534)"])
-def test_a_claim_of_another_group_is_not_used(tmp_path, change):
+def test_a_claim_of_another_group_is_not_used(common, change):
     """Every file has the group of its time, and the mode counts for that group."""
     with Child() as child:
-        path, kept = kept_by_root(child, tmp_path, 0o755, mode=0o660)
+        path, kept = kept_by_root(child, common, 0o755, mode=0o660)
         child.run(f"{change}; _ = lock.acquire()")
         assert os.stat(path).st_gid == 65534
-        assert kept not in os.listdir(tmp_path)
+        assert kept not in os.listdir(common)
         child.run("lock.release()")
         child.run("with lock: made = os.stat(lock.path).st_ino")
         child.run("with lock: again = os.stat(lock.path).st_ino")
         assert child.run("made") == child.run("again"), "its own claim is used"
         assert child.finish() == 0
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(common) == []
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="capabilities are Linux's")
-def test_a_process_that_has_given_up_its_rights_knows_the_claims_of_before(tmp_path):
+@users.needs_root
+def test_a_process_that_has_given_up_its_rights_knows_the_claims_of_before(common):
     """It can't change its user any more and is not asked again, but those have another group."""
-    if os.geteuid() != 0:
-        pytest.skip("only root becomes another user")
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        os.chmod(tmp_path / name, 0o1777)
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        os.chmod(parent, 0o755)
+    places = [os.path.join(common, name) for name in "ab"]
+    for place in places:
+        os.mkdir(place)
+        os.chmod(place, 0o1777)
     with Child() as child:
-        child.run(f"""
-locks = [semlock.Lock({str(tmp_path)!r} + f"/{{name}}/t.lock") for name in "ab"]
+        child.run(f"""{users.SOURCE}import_all()
+locks = [semlock.Lock(place + "/t.lock") for place in {places!r}]
 os.seteuid(65534)
 for _ in range(2):
     for lock in locks: _ = lock.acquire()
     for lock in locks: lock.release()
 """)
-        assert [len(os.listdir(tmp_path / name)) for name in "ab"] == [1, 1]
+        assert [len(os.listdir(place)) for place in places] == [1, 1]
         child.run(f"""
 os.seteuid(0)
-with semlock.Lock({str(tmp_path / "roots.lock")!r}): pass
+with semlock.Lock({os.path.join(common, "roots.lock")!r}): pass
 os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
 """)
         for _ in range(3):
             child.run("for lock in locks: _ = lock.acquire()")
-            for name in "ab":
-                found = os.stat(tmp_path / name / "t.lock")
+            for place in places:
+                found = os.stat(place + "/t.lock")
                 assert (found.st_uid, found.st_gid) == (65534, 65534)
             child.run("for lock in locks: lock.release()")
         assert child.finish() == 0
-    assert os.listdir(tmp_path / "a") == os.listdir(tmp_path / "b") == []
+    assert [os.listdir(place) for place in places] == [[], []]
 
 
-def test_a_claim_that_another_user_may_not_remove_waits_for_its_maker(tmp_path):
+@users.needs_root
+def test_a_claim_that_another_user_may_not_remove_waits_for_its_maker(common):
     with Child() as child:
-        _, kept = kept_by_root(child, tmp_path, 0o1777)
+        _, kept = kept_by_root(child, common, 0o1777)
         child.run("os.setegid(65534); os.seteuid(65534)")
         for _ in range(3):
             child.run("with lock: owner = os.stat(lock.path).st_uid")
             assert child.run("owner") == 65534
-        assert kept in os.listdir(tmp_path)
+        assert kept in os.listdir(common)
         child.run("os.seteuid(0); os.setegid(0)")
         child.run("with lock: again = os.stat(lock.path).st_ino")
         assert f".semlock-{child.run('again'):x}.kept" == kept
         assert child.finish() == 0
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(common) == []

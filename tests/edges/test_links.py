@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import semlock
+import users
 from semlock._core import capi
 from support import Child
 
@@ -110,7 +111,8 @@ def test_a_link_count_is_no_proof_of_a_win(tree, copy, monkeypatch):
     copied = copy()
     # From now on linking is refused: no more names may come into this directory.
     with Child() as child:
-        child.run(f"os.setegid(65534); os.seteuid(65534); lock = semlock.Lock({lock.path!r})")
+        child.run(users.as_user(effective=True))
+        child.run(f"lock = semlock.Lock({lock.path!r})")
         os.chmod(tree, 0o555)
         with pytest.raises(PermissionError):
             child.run("lock.try_acquire()")

@@ -2,14 +2,13 @@
 
 import contextlib
 import os
-import shutil
 import sys
-import tempfile
 import time
 
 import pytest
 
 import semlock
+import users
 from crowd import FORK, crowd_that_waits, in_time, passed_by, signal_all, tickets, timed
 from support import Child, wait_until
 
@@ -22,8 +21,6 @@ pytestmark = [
 ]
 
 MANY = pytest.param(64, marks=pytest.mark.stress)
-NOBODY = 65534
-AS_NOBODY = f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})"
 
 
 @contextlib.contextmanager
@@ -249,31 +246,22 @@ def test_a_waiter_hears_at_once_that_the_one_before_it_died(path):
 # ---------------------------------------------------------------- other users
 
 
-@pytest.fixture
-def common():
-    """A sticky directory that everybody can write to, like /tmp."""
-    if os.getuid() != 0:
-        pytest.skip("it needs root")
-    directory = tempfile.mkdtemp(prefix="common-")
-    os.chmod(directory, 0o1777)
-    yield os.path.join(directory, "the.lock")
-    shutil.rmtree(directory)
-
-
 @pytest.mark.parametrize("fate", ["SIGSTOP", "SIGKILL"])
 @pytest.mark.parametrize("ask", ["try_acquire()", "acquire(0)", "acquire()"])
-def test_what_one_user_leaves_in_a_sticky_directory_holds_up_no_other_user(common, fate, ask):
+def test_what_one_user_leaves_in_a_sticky_directory_holds_up_no_other_user(
+    shared_path, fate, ask
+):
     with Child("import os, semlock, time") as other:
-        other.run(AS_NOBODY)
-        other.run(f"lock = semlock.Lock({common!r}, fair=True)")
+        other.run(users.as_user())
+        other.run(f"lock = semlock.Lock({shared_path!r}, fair=True)")
 
         def once():
             with contextlib.ExitStack() as stack:
-                with held(semlock.Lock(common)):
-                    parent = stack.enter_context(stopped_ahead(common, 4))
+                with held(semlock.Lock(shared_path)):
+                    parent = stack.enter_context(stopped_ahead(shared_path, 4))
                     signal_all(parent, fate)
                 # The lock was root's, and its queue is too.
-                assert len(tickets(common)) == 4
+                assert len(tickets(shared_path)) == 4
                 took = other.run(
                     f"begin = time.monotonic(); done = lock.{ask} is not False\n"
                     "took = time.monotonic() - begin; lock.release(); took if done else None"
@@ -281,30 +269,32 @@ def test_what_one_user_leaves_in_a_sticky_directory_holds_up_no_other_user(commo
                 assert took is not None
                 # And the next time they are known.
                 assert other.run("lock.acquire(0); lock.release()") is None
-                semlock.clean(os.path.dirname(common))
+                semlock.clean(os.path.dirname(shared_path))
                 return took
 
         in_time(once)
 
 
-def test_a_queue_is_open_to_all_users_whatever_the_umask(common):
+def test_a_queue_is_open_to_all_users_whatever_the_umask(shared_path):
     with Child("import os, semlock") as strict, Child("import os, semlock") as other:
         strict.run("os.umask(0o077)")
-        other.run(AS_NOBODY)
-        with held(semlock.Lock(common)):
-            strict.send(f"lock = semlock.Lock({common!r}, fair=True); lock.acquire(); None")
-            wait_until(lambda: len(tickets(common)) == 1, "root waits")
-            other.send(f"lock = semlock.Lock({common!r}, fair=True); lock.acquire(); None")
-            wait_until(lambda: len(tickets(common)) == 2, "nobody waits")
+        other.run(users.as_user())
+        with held(semlock.Lock(shared_path)):
+            strict.send(
+                f"lock = semlock.Lock({shared_path!r}, fair=True); lock.acquire(); None"
+            )
+            wait_until(lambda: len(tickets(shared_path)) == 1, "root waits")
+            other.send(f"lock = semlock.Lock({shared_path!r}, fair=True); lock.acquire(); None")
+            wait_until(lambda: len(tickets(shared_path)) == 2, "nobody waits")
         strict.receive()
         strict.run("lock.release()")
         other.receive()
         other.run("lock.release()")
 
 
-def test_the_mode_of_a_queue_is_changed_of_no_other_directory(common, monkeypatch):
+def test_the_mode_of_a_queue_is_changed_of_no_other_directory(shared_path, monkeypatch):
     """Another user swaps the new directory for one of root's with something in it."""
-    directory = os.path.dirname(common)
+    directory = os.path.dirname(shared_path)
     os.chmod(directory, 0o777)
     precious = os.path.join(directory, "precious")
     os.mkdir(precious, 0o700)

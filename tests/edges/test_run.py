@@ -9,13 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 import semlock
+import users
 from clilib import PATIENCE, command, install, start, words
 from runlib import IN_CONTAINER, WORKING, child_of, comes_free, free, needs, proc, ready, root
 from support import state_of, wait_until
@@ -24,8 +24,6 @@ if sys.platform == "win32":
     pytest.skip("signals, terminals and fork are POSIX's", allow_module_level=True)
 
 from terminal import Terminal
-
-NOBODY = 65534
 
 
 def shells():
@@ -133,36 +131,23 @@ def test_a_stop_of_either_or_both_changes_nothing(whom, how, path):
 # ---------------------------------------------------------------------- signals
 
 
-@pytest.fixture
-def of_root(path):
-    """A program that any user may start, and that runs as root then, as sudo does."""
-    place = Path(tempfile.mkdtemp())
-    place.chmod(0o777)
-    program = place / "as-root"
-    shutil.copy(shutil.which("setpriv"), program)
-    program.chmod(0o4755)
-    yield place, [str(program), "--reuid=0", "--regid=0", "--clear-groups"]
-    shutil.rmtree(place)
-
-
-def as_nobody(*line):
-    return [
-        "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *line,
-    ]  # fmt: skip
-
-
 @root
 @pytest.mark.parametrize("name", ["TERM", "HUP", "QUIT"])
-def test_a_signal_that_cannot_be_passed_on_is_told_and_the_lock_stays(name, of_root):
-    place, as_root = of_root
-    path = str(place / "the.lock")
-    line = as_nobody(*words("run", path, "--", *as_root, *WORKING))
+def test_a_signal_that_cannot_be_passed_on_is_told_and_the_lock_stays(name, shared_path):
+    path = shared_path
+    # A program that any user may start, and that runs as root then, as sudo does.
+    program = os.path.join(os.path.dirname(path), "as-root")
+    shutil.copy(shutil.which("setpriv"), program)
+    os.chmod(program, 0o4755)
+    as_root = (program, "--reuid=0", "--regid=0", "--clear-groups")
+    line = users.words("run", path, "--", *as_root, *WORKING)
     with subprocess.Popen(
         line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         first = process.stdout.readline()
         if first != "ready\n":
-            pytest.skip(f"no program of root's can be run by others here: {process.stderr}")
+            said = process.stderr.read()
+            pytest.skip(f"no program of root's can be run by others here: {said}")
         for _ in range(2):
             os.kill(process.pid, getattr(signal, f"SIG{name}"))
         assert f"SIG{name} can't be passed on" in process.stderr.readline()

@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 import semlock
+import users
 from support import PATIENCE, Child, wait_until
 
-if sys.platform == "win32" or os.geteuid() != 0:
+if not users.ROOT:
     pytest.skip("it needs root, who can be any user", allow_module_level=True)
 
 pytestmark = pytest.mark.leaves("queue")
 
 OWNER, OTHER = 1001, 1002
-BECOME = "import os; os.setgroups([]); os.setresgid({0}, {0}, {0}); os.setresuid({0}, {0}, {0})"
 
 
 @pytest.fixture
-def place():
-    """A directory that all may write to, with a way to it that all may go."""
-    with tempfile.TemporaryDirectory() as directory:
-        os.chmod(directory, 0o1777)
-        yield Path(directory)
+def place(common):
+    return Path(common)
 
 
 @pytest.fixture
@@ -39,12 +34,8 @@ def path(place):
     return place / "the.lock"
 
 
-# All modules, since a user may have no way to this Python's files.
 READY = """
-import contextlib, importlib, io, os, pkgutil, pwd, semlock
-for module in pkgutil.walk_packages(semlock.__path__, "semlock."):
-    if module.name not in ("semlock.__main__", "semlock._waiting.trio_loop", "semlock.otel"):
-        importlib.import_module(module.name)
+import contextlib, io, os, semlock
 from semlock import cli, sema
 
 def tell(acquire, *arguments):
@@ -64,7 +55,7 @@ def call(*arguments):
 def user(uid):
     child = Child()
     child.run(READY)
-    child.run(BECOME.format(uid))
+    child.run(users.as_user(uid))
     return child
 
 

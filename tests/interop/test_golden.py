@@ -10,7 +10,7 @@ import semlock
 from semlock import feature, sema, semats
 from semlock._core.identity import Process
 from semlock._core.records import encode_text
-from support import content_of
+from support import content_of, set_time
 
 RECORDS = Path(__file__).resolve().parent / "records"
 
@@ -32,7 +32,7 @@ READ = {
 @pytest.mark.parametrize("name", READ)
 def test_a_record_of_another_program_is_read(name, monkeypatch):
     decode, pid, timestamp, tag = READ[name]
-    monkeypatch.setattr("semlock.feature.time.time", lambda: 1794992779.0)
+    set_time(monkeypatch, lambda: 1794992779.0)
     info = decode((RECORDS / name).read_bytes())
     assert (info.pid, info.timestamp, info.tag) == (pid, timestamp, tag)
 

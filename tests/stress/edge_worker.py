@@ -26,7 +26,6 @@ import time
 EVENT = struct.Struct("<c7xQQQ")
 ENTER, INSIDE, LEAVE = b"E", b"I", b"L"
 RECORD = 900  # the record's descriptor, which is not closed by those who close all others
-NOBODY = 65534
 # Nothing here takes so long, as long as nobody is stopped.
 LIMIT = 5.0
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
@@ -259,9 +258,7 @@ class Worker:
 
         def during(lock, which, hold):
             if os.getuid() == 0:
-                os.setgroups([])
-                os.setgid(NOBODY)
-                os.setuid(NOBODY)
+                exec(self.plan["become"], {})
 
         self.again_and_again(during)
 

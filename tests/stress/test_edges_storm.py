@@ -26,6 +26,7 @@ import pytest
 
 import building
 import semlock
+import users
 from stress import edge_worker
 from support import overlaps
 
@@ -145,6 +146,7 @@ class Storm:
                     "locks": self.locks,
                     "bystanders": [path for path in self.bystanders if looks(path)[3]],
                     "stay": 1.0,
+                    "become": users.as_user(),
                 },
                 file,
             )

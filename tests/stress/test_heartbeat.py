@@ -20,8 +20,8 @@ import pytest
 
 import semlock
 from semlock._core.status import GUARD_PATIENCE
-from semlock._locks import base, heartbeat
-from support import PATIENCE, Child, content_of, wait_until
+from semlock._locks import heartbeat
+from support import PATIENCE, Child, content_of, set_time, wait_until
 
 TESTS = str(Path(__file__).resolve().parent.parent)
 OFTEN = 0.005
@@ -99,7 +99,7 @@ def test_a_beat_writes_the_time_into_the_record_and_nothing_else(new_lock, monke
     lock = new_lock(tag="kept fresh")
     lock.acquire()
     before = lock.info
-    monkeypatch.setattr(base, "time", lambda: 2_000_000_000.7)
+    set_time(monkeypatch, lambda: 2_000_000_000.7)
     while not lock.beats.empty():
         lock.beats.get()
     await_beats(lock, 2)

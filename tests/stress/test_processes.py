@@ -6,17 +6,16 @@ dead at once, and is what can't be known left alone.
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 import semlock
+import users
 from support import PATIENCE, Child, state_of, wait_until
 
 resource = pytest.importorskip("resource")
@@ -25,7 +24,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is about Lin
 
 TESTS = str(Path(__file__).resolve().parent.parent)
 AT_ONCE = 1.0
-NOBODY = 65534
 
 # Every child can do this: acquire without the kernel's witness, as a process does that is
 # near its limit of descriptors, and fork.
@@ -61,13 +59,6 @@ def need(*command: str) -> None:
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-
-
-def need_root() -> None:
-    if os.getuid() != 0:
-        if os.environ.get("CI"):
-            pytest.fail("it needs root")
-        pytest.skip("it needs root")
 
 
 def assert_held(path: str, verdict: str = "alive") -> None:
@@ -477,24 +468,13 @@ ctypes.CDLL(None).pthread_exit(None)
 # ---------------------------------------------------------------- other users
 
 
-@pytest.fixture
-def common():
-    """A directory that everybody can reach and write to."""
-    need_root()
-    directory = tempfile.mkdtemp(prefix="common-")
-    os.chmod(directory, 0o777)
-    yield directory
-    shutil.rmtree(directory)
-
-
-_BECOME_NOBODY = f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); os.umask(0o022)"
-
-
+@users.needs_root
 @pytest.mark.parametrize("take", [WITNESSED, UNWITNESSED])
 def test_a_holder_that_may_not_be_signalled_is_judged_all_the_same(common, take):
+    os.chmod(common, 0o777)
     path = os.path.join(common, "the.lock")
     with child(path) as holder, child(path) as judge:
-        judge.run(_BECOME_NOBODY)
+        judge.run(f"{users.as_user()}os.umask(0o022)")
         with pytest.raises(PermissionError):
             judge.run(f"os.kill({holder.pid}, 0)")
         holder.run(take)
@@ -508,11 +488,11 @@ def test_a_holder_that_may_not_be_signalled_is_judged_all_the_same(common, take)
         judge.run("for _ in range(3): lock.acquire(); lock.check(); lock.release()")
 
 
+@users.needs_root
 def test_a_dead_ones_lock_in_a_sticky_directory_counts_as_held_and_the_error_names_it(common):
-    os.chmod(common, 0o1777)
     path = os.path.join(common, "the.lock")
     with child(path) as holder, child(path) as judge:
-        judge.run(_BECOME_NOBODY)
+        judge.run(f"{users.as_user()}os.umask(0o022)")
         holder.run(WITNESSED)
         holder.kill()
         with pytest.raises(
@@ -525,10 +505,11 @@ def test_a_dead_ones_lock_in_a_sticky_directory_counts_as_held_and_the_error_nam
     assert_taken_at_once(path)
 
 
+@users.needs_root
 def test_a_record_that_may_not_be_read_counts_as_held(common):
     path = os.path.join(common, "the.lock")
     with child() as holder, child(path) as judge:
-        judge.run(_BECOME_NOBODY)
+        judge.run(f"{users.as_user()}os.umask(0o022)")
         holder.run(f"lock = semlock.Lock({path!r}, mode=0o600); lock.acquire(); None")
         for end in (lambda: None, holder.kill):
             end()
@@ -653,10 +634,10 @@ os.kill(again, 0)  # somebody with this number lives
 """
 
 
+@users.needs_root
 @pytest.mark.parametrize("witness", [True, False], ids=["witnessed", "unwitnessed"])
 def test_a_process_number_that_was_given_again_keeps_nothing_alive(path, witness):
     need(*_CONTAINER)
-    need_root()
     with child(path, wrapper=_CONTAINER) as number_one:
         number_one.run(_RECYCLE.format(witness=witness))
         assert number_one.run("dead == again == found.info.pid")
@@ -666,9 +647,9 @@ def test_a_process_number_that_was_given_again_keeps_nothing_alive(path, witness
         assert number_one.run("lock.acquire(timeout=1); lock.held") is True
 
 
+@users.needs_root
 def test_a_number_given_again_is_recognized_when_the_record_lost_its_witness(path):
     need(*_CONTAINER)
-    need_root()
     with child(path, wrapper=_CONTAINER) as number_one:
         number_one.run(_RECYCLE.format(witness=True))
         rewrite(path, witness="left")

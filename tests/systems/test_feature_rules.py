@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import semlock
+import users
 from semlock import feature
 from semlock.feature import (
     FeatureLock,
@@ -18,7 +18,7 @@ from semlock.feature import (
     detect_feature,
     release_feature_lock,
 )
-from support import Child, content_of, make_link
+from support import Child, content_of, make_link, set_time
 
 NOW = 1_794_992_778.5307965
 
@@ -62,17 +62,10 @@ ROWS = {
     ),
 }
 
-# Root may read everything, so a child becomes another user, once all that it needs is imported.
-ANOTHER_USER = """
-import os, sys, tempfile, semlock
-from semlock.feature import *
-from semlock import feature
-from semlock._core import explain
-from semlock._locks import heartbeat
-with feature.FeatureLock("warm", tempfile.mkdtemp()) as warm: warm.status(); warm.check()
-if os.geteuid() == 0:
-    os.setgid(65534); os.setuid(65534)
-"""
+# Root may read everything, so a child becomes another user.
+ANOTHER_USER = "import os, sys, time, semlock\nfrom semlock.feature import *\n"
+if users.ROOT:
+    ANOTHER_USER += users.as_user()
 needs_users = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="needs users, and descriptors without reading"
 )
@@ -99,10 +92,8 @@ def clock(monkeypatch):
     def sleep(seconds):
         ahead[0] += seconds
 
-    monkeypatch.setattr("semlock.feature.time.time", lambda: real() + ahead[0])
+    set_time(monkeypatch, lambda: real() + ahead[0])
     monkeypatch.setattr("semlock.feature.time.sleep", sleep)
-    for module in ("_policy", "policy", "_status"):
-        monkeypatch.setattr(f"semlock.{module}.time", lambda: real() + ahead[0])
     return ahead
 
 
@@ -158,7 +149,7 @@ class TestReading:
 
     @pytest.mark.parametrize("content", READ)
     def test_takes_what_the_original_takes(self, content, monkeypatch):
-        monkeypatch.setattr("semlock.feature.time.time", lambda: NOW)
+        set_time(monkeypatch, lambda: NOW)
         info = feature.decode(content.encode())
         assert (info.pid, info.timestamp) == self.READ[content]
 
@@ -195,7 +186,7 @@ class TestReading:
             feature.decode(f"1:{stamp}".encode())
 
     def test_takes_a_timestamp_of_a_day_ahead_and_none_beyond(self, monkeypatch):
-        monkeypatch.setattr("semlock.feature.time.time", lambda: 1e9)
+        set_time(monkeypatch, lambda: 1e9)
         assert feature.decode(b"1:1000086400").timestamp == 1_000_086_400
         with pytest.raises(semlock.LockRecordError):
             feature.decode(b"1:1000086400.5")
@@ -297,18 +288,16 @@ class TestAcquiring:
 class TestStaleness:
     def test_is_strictly_more_than_two_hours(self, gsd, lock_file, monkeypatch):
         lock_file.write_text(f"54321:{NOW!r}")
-        monkeypatch.setattr("semlock.feature.time.time", lambda: NOW + 10_000)
         for later, state in ((7200, "held"), (7200.001, "stale")):
-            monkeypatch.setattr("semlock.policy.time", lambda later=later: NOW + later)
+            set_time(monkeypatch, lambda later=later: NOW + later)
             assert feature.status("feat", gsd).state == state
 
     def test_counts_whole_seconds_where_the_stamp_has_no_fraction(
         self, gsd, lock_file, monkeypatch
     ):
         lock_file.write_text(f"54321:{int(NOW)}")
-        monkeypatch.setattr("semlock.feature.time.time", lambda: NOW + 10_000)
         for later, state in ((7200.99, "held"), (7201, "stale")):
-            monkeypatch.setattr("semlock.policy.time", lambda later=later: int(NOW) + later)
+            set_time(monkeypatch, lambda later=later: int(NOW) + later)
             assert feature.status("feat", gsd).state == state
 
     def test_is_by_age_alone_whoever_lives(self, gsd, lock_file):
@@ -322,8 +311,7 @@ class TestStaleness:
         before = content_of(victim.path)
         robber = FeatureLock("feat", gsd, stale_seconds=1)
         now = [NOW]
-        for name in ("feature.time.time", "policy.time", "_engine.time"):
-            monkeypatch.setattr(f"semlock.{name}", lambda: now[0])
+        set_time(monkeypatch, lambda: now[0])
         for step in range(50):
             now[0] = NOW + 0.3 * step
             if step % 3 == 0:
@@ -341,7 +329,7 @@ class TestStaleness:
         with FeatureLock("feat", gsd) as lock:
             before = lock.info
             monkeypatch.setattr("semlock._core.capi.refresh_lock", lambda *_: -5)
-            monkeypatch.setattr("semlock.feature.time.time", lambda: NOW + 10**9)
+            set_time(monkeypatch, lambda: NOW + 10**9)
             with pytest.raises(OSError) as failure:
                 lock.refresh()
             assert 5 in (failure.value.errno, getattr(failure.value, "winerror", None))
@@ -384,12 +372,11 @@ class TestReadErrors:
     """3.2: a file that can't be read is removed by the original, whatever it says."""
 
     @pytest.fixture
-    def ours(self):
+    def ours(self, common):
         """A directory of the user who tries."""
-        with tempfile.TemporaryDirectory() as directory, Child(ANOTHER_USER) as child:
-            os.chmod(directory, 0o777)
-            child.run(f"gsd = {directory!r} + '/g'; specs = gsd + '/specs/feat'")
-            child.run("os.makedirs(specs); file = specs + '/.lock'; import time")
+        with Child(ANOTHER_USER) as child:
+            child.run(f"gsd = {common!r} + '/g'; specs = gsd + '/specs/feat'")
+            child.run("os.makedirs(specs); file = specs + '/.lock'")
             yield child
 
     def test_an_unreadable_file_of_ones_own_is_judged_by_what_it_says(self, ours):
@@ -439,8 +426,8 @@ class TestReadErrors:
 
         monkeypatch.setattr(semlock._core.capi, "look", broken)
         monkeypatch.setattr(semlock._core.capi, "remove", lambda *_, **__: -5)
-        for module in ("_policy", "policy", "_status"):
-            monkeypatch.setattr(f"semlock.{module}.time", lambda: time.time() + 5)
+        later = time.time() + 5
+        set_time(monkeypatch, lambda: later)
         assert acquire_feature_lock("feat", gsd) is False
         release_feature_lock("feat", gsd)
         assert lock_file.exists()

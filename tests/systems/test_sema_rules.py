@@ -15,7 +15,7 @@ import semlock
 from semlock import policy, sema
 from semlock._locks.lock import TextLock
 from semlock.sema import Semaphore, decode
-from support import Child, content_of, overwrite, take_away
+from support import Child, content_of, overwrite, set_time, take_away
 
 NOW = 1_794_992_549
 SETUP = "from semlock.sema import Semaphore"
@@ -33,7 +33,7 @@ def young(path, tag="theirs"):
 def clock(monkeypatch):
     """The time by which ages are judged, set by the test."""
     now = [float(NOW)]
-    monkeypatch.setattr("semlock.policy.time", lambda: now[0])
+    set_time(monkeypatch, lambda: now[0])
     return now
 
 
@@ -300,7 +300,7 @@ class TestStaleness:
         victim = Semaphore(path)
         victim.acquire()
         robber = Semaphore(path, stale_timeout=1)
-        monkeypatch.setattr("semlock._locks.base.time", lambda: clock[0])
+        set_time(monkeypatch, lambda: clock[0])
         for step in range(100):
             clock[0] = NOW + 0.95 + 0.1 * step
             if step % 3 == 0:

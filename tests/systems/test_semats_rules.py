@@ -12,7 +12,7 @@ import pytest
 import semlock
 from semlock import sema, semats
 from semlock.semats import Semaphore, decode
-from support import Child, content_of, make_link, overwrite, take_away
+from support import Child, content_of, make_link, overwrite, set_time, take_away
 
 NOW = 1_794_992_549
 SETUP = "from semlock.semats import Semaphore"
@@ -203,7 +203,7 @@ class TestStaleness:
     ):
         Path(path).write_text(f"pid={gone}\ntimestamp={NOW}\n")
         for later, state in ((last + 0.99, "held"), (first, "stale")):
-            monkeypatch.setattr("semlock.policy.time", lambda later=later: NOW + later)
+            set_time(monkeypatch, lambda later=later: NOW + later)
             assert semats.status(path, stale_timeout=timeout).state == state
 
     def test_is_not_waited_for_when_the_holder_is_proven_dead(self, path):
@@ -268,8 +268,7 @@ class TestTemporaryFiles:
         for name, pid in ((orphan, gone), (living, FIRST)):
             Path(name).write_bytes(f"pid={pid}\ntimestamp={NOW}\n".encode())
         real = time.time
-        for module in ("semats", "policy", "_policy"):
-            monkeypatch.setattr(f"semlock.{module}.time", lambda: real() + 10)
+        set_time(monkeypatch, lambda: real() + 10)
         assert [removed.path for removed in Semaphore(path).clean_stale()] == [orphan]
         assert os.path.exists(living)
 

@@ -24,7 +24,7 @@ from semlock.sidecar import (
     create_file_lock_manager,
     with_file_lock,
 )
-from support import content_of, wait_until
+from support import content_of, set_time, wait_until
 
 ONE_TRY = RetryOptions(retries=0)
 
@@ -338,9 +338,7 @@ class TestStaleness:
         now = 1_794_992_549.123
         lock_file.write_text(json.dumps({"createdAt": iso_time(now)}))
         for later, state in ((0, "held"), (30, "held"), (30.0009, "held"), (30.0011, "stale")):
-            monkeypatch.setattr(
-                "semlock._systems.sidecar_terms.time", lambda later=later: now + later
-            )
+            set_time(monkeypatch, lambda later=later: now + later)
             assert sidecar.status(target).state == state, later
 
     def test_is_never_early(self, monkeypatch):
@@ -349,7 +347,7 @@ class TestStaleness:
         for _ in range(2000):
             won = 1_794_992_549 + rng.random()
             now = won + 0.3 + rng.uniform(-0.003, 0.003)
-            monkeypatch.setattr("semlock._systems.sidecar_terms.time", lambda now=now: now)
+            set_time(monkeypatch, lambda now=now: now)
             info = sidecar.decode(json.dumps({"createdAt": iso_time(won)}).encode())
             found = type(
                 "Found", (), {"info": info, "verdict": "unknown", "written_at": None}
@@ -371,9 +369,7 @@ class TestStaleness:
     ):
         """A peer with a limit of a second does not rob who refreshes every 0.3 s."""
         with SidecarLock(target) as lock:
-            monkeypatch.setattr(
-                "semlock._systems.sidecar_lock.time", lambda: 1_794_992_549.7894
-            )
+            set_time(monkeypatch, lambda: 1_794_992_549.7894)
             lock.refresh()
             written = json.loads(content_of(lock_file))["createdAt"]
             assert written == "2026-11-18T09:02:29.789Z"

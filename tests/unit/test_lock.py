@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import semlock
-from support import Child, content_of, make_link, take_away, wine_keeps_locked_names
+from support import Child, content_of, make_link, set_time, take_away, wine_keeps_locked_names
 
 STEADY = {"durability": "none"}
 
@@ -401,7 +401,7 @@ class TestCheckAndRefresh:
         with semlock.Lock(path, tag="x") as lock:
             before = content_of(path)
             inode = os.stat(path).st_ino
-            monkeypatch.setattr("semlock._locks.base.time", lambda: lock._native.stamp + 12345)
+            set_time(monkeypatch, lambda: lock._native.stamp + 12345)
             old = lock._native.stamp
             lock.refresh()
             after = content_of(path)

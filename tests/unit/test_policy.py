@@ -10,6 +10,7 @@ import pytest
 import semlock
 from semlock.policy import Age, All, Any, Gone, ProofOfDeath, Unreadable, never
 from semlock.retry import Every, Growing
+from support import set_time
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_unreadable_waits_for_the_grace_time(path, monkeypatch):
     Path(path).write_text("half")
     assert not taken(path, Unreadable())
     real = time.time
-    monkeypatch.setattr("semlock.policy.time", lambda: real() + 3)
+    set_time(monkeypatch, lambda: real() + 3)
     assert taken(path, Unreadable())
 
 

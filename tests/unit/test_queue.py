@@ -11,15 +11,13 @@ import time
 import pytest
 
 import semlock
+import users
 from support import PATIENCE, Child, wait_until
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"),
     reason="it is about the queue's files as Linux has them",
 )
-
-NOBODY = 65534
-BECOME_NOBODY = f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); os.umask(0o022)"
 
 
 def tickets(path):
@@ -314,18 +312,7 @@ def test_a_foreign_program_takes_part_without_knowing_of_the_queue(path, queue):
 # ---------------------------------------------------------------- other users, and refusals
 
 
-@pytest.fixture
-def common():
-    """A sticky directory that everybody can write to, like /tmp."""
-    if os.getuid() != 0:
-        pytest.skip("it needs root")
-    directory = tempfile.mkdtemp(prefix="common-")
-    os.chmod(directory, 0o1777)
-    yield directory
-    shutil.rmtree(directory)
-
-
-AS_NOBODY = f"import os, semlock\n{BECOME_NOBODY}"
+AS_NOBODY = f"import os, semlock\n{users.as_user()}os.umask(0o022)"
 
 
 @pytest.fixture
@@ -340,6 +327,7 @@ def open_record():
     shutil.rmtree(directory)
 
 
+@users.needs_root
 @pytest.mark.parametrize("kill", [False, True], ids=["all live", "one dies"])
 def test_two_users_stand_in_one_queue(common, open_record, queue, kill):
     queue.path = path = os.path.join(common, "the.lock")
@@ -355,6 +343,7 @@ def test_two_users_stand_in_one_queue(common, open_record, queue, kill):
     assert os.listdir(common) == []
 
 
+@users.needs_root
 def test_a_dead_users_ticket_that_may_not_be_removed_is_passed_by(common):
     path = os.path.join(common, "the.lock")
     with Child() as dead, Child(AS_NOBODY) as other:
@@ -371,6 +360,7 @@ def test_a_dead_users_ticket_that_may_not_be_removed_is_passed_by(common):
     assert os.listdir(common) == []
 
 
+@users.needs_root
 def test_where_nobody_may_write_any_more_a_wait_ends_in_time_or_in_a_clear_error(common):
     path = os.path.join(common, "the.lock")
     with Child() as holder, Child(AS_NOBODY) as other:

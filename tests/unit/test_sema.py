@@ -12,7 +12,7 @@ import semlock
 from semlock import sema
 from semlock._core import capi
 from semlock.sema import Semaphore
-from support import content_of, overwrite, take_away, wine_keeps_locked_names
+from support import content_of, overwrite, set_time, take_away, wine_keeps_locked_names
 
 
 def foreign(path, age=0.0, pid=1, end="\n"):
@@ -59,7 +59,7 @@ def test_the_limit_itself_is_not_stale(path, monkeypatch):
     Path(path).write_text("pid=1\ntimestamp=1794992549\n")
     for later, state in ((3600, "held"), (3600.9, "held"), (3601, "stale")):
         now = 1794992549 + later
-        monkeypatch.setattr("semlock.policy.time", lambda now=now: now)
+        set_time(monkeypatch, lambda now=now: now)
         assert sema.status(path).state == state
 
 
@@ -111,7 +111,7 @@ def test_a_blocked_wait_takes_over_when_the_lock_becomes_stale(path, monkeypatch
     lock = Semaphore(path, stale_timeout=3600, retry_interval=0.01)
     real = time.time
     ahead = [0]
-    monkeypatch.setattr("semlock.policy.time", lambda: real() + ahead[0])
+    set_time(monkeypatch, lambda: real() + ahead[0])
     waiter = threading.Thread(target=lock.acquire, kwargs={"timeout": 20})
     waiter.start()
     waiter.join(0.05)

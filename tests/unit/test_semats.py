@@ -11,7 +11,7 @@ import pytest
 import semlock
 from semlock import semats
 from semlock.semats import Semaphore, decode
-from support import make_link
+from support import make_link, set_time
 
 # A process that lives and is not this one.
 FIRST = 1 if sys.platform != "win32" else os.getppid()
@@ -173,8 +173,7 @@ class TestCleaning:
     @pytest.fixture
     def later(self, monkeypatch):
         real = time.time
-        for module in ("semats", "policy", "_core.verdicts"):
-            monkeypatch.setattr(f"semlock.{module}.time", lambda: real() + 10)
+        set_time(monkeypatch, lambda: real() + 10)
 
     def test_removes_orphaned_temporary_files_and_stale_locks(self, path, gone, later, names):
         orphan = self.temporary(path, gone)

@@ -24,6 +24,7 @@ from support import (
     content_of,
     in_a_fork,
     make_link,
+    set_everywhere,
     take_away,
     wait_until,
 )
@@ -752,7 +753,7 @@ class TestTheHandle:
         self, target, lock_file, monkeypatch
     ):
         fcntl = pytest.importorskip("fcntl")
-        monkeypatch.setattr("semlock._locks.base.GUARD_PATIENCE", 0.01)
+        set_everywhere(monkeypatch, "GUARD_PATIENCE", 0.01)
         handle = acquire_file_lock(target)
         with lock_file.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -1073,7 +1074,7 @@ class TestTheLockObject:
         mark_unfinished(lock_file)
         lock = SidecarLock(target)
         assert lock.try_acquire() is False
-        monkeypatch.setattr("semlock._core.verdicts.GRACE", 0)
+        set_everywhere(monkeypatch, "GRACE", 0)
         assert lock.try_acquire() is True
         lock.release()
 
@@ -1112,6 +1113,6 @@ def test_clean_leaves_sidecar_locks_alone_and_removes_what_the_dead_left(
         assert list(tmp_path.glob(".semlock-*.kept"))
         child.run("h = sidecar.acquire_file_lock(a)")
         child.kill()
-    monkeypatch.setattr("semlock._core.cleaning.GRACE", 0)
+    set_everywhere(monkeypatch, "GRACE", 0)
     semlock.clean(tmp_path)
     assert os.listdir(tmp_path) == ["state.json.lock"]

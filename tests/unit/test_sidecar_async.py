@@ -12,7 +12,7 @@ import pytest
 import semlock
 from semlock import sidecar
 from semlock.sidecar import RetryOptions, SidecarLock
-from support import content_of, take_away
+from support import content_of, set_everywhere, take_away
 
 ONCE = RetryOptions(retries=0)
 FAST = RetryOptions(min_timeout=0.001, max_timeout=0.002)
@@ -254,7 +254,7 @@ def test_releasing_ends_although_the_task_is_cancelled(target, lock_file):
 
 def test_releasing_gives_up_on_the_guard_and_can_be_tried_again(target, lock_file, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr("semlock._systems.sidecar_lock.GUARD_PATIENCE", 0.01)
+    set_everywhere(monkeypatch, "GUARD_PATIENCE", 0.01)
 
     async def main():
         handle = await sidecar.acquire_file_lock_async(target)

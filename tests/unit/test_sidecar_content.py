@@ -2,16 +2,15 @@
 
 import asyncio
 import os
-import shutil
 import socket
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 import semlock
+import users
 from semlock import sidecar
 from semlock._systems.sidecar_record import compose
 from semlock.sidecar import RetryOptions, SidecarLock
@@ -199,25 +198,20 @@ class TestWhatIsNoFile:
         assert semlock.clean(tmp_path) == []
 
 
-@pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be two users"
-)
+@users.needs_root
 class TestAFileThatMayNotBeRead:
     @pytest.fixture
-    def place(self):
-        place = tempfile.mkdtemp(dir="/tmp")
-        os.chmod(place, 0o1777)
-        target = os.path.join(place, "state.json")
+    def place(self, common):
+        target = os.path.join(common, "state.json")
         Path(target + ".lock").write_text("{}")
         os.chmod(target + ".lock", 0o600)
         yield target
         assert Path(target + ".lock").read_text() == "{}"
-        shutil.rmtree(place)
 
     @pytest.fixture
     def other(self, place):
-        with Child("import os\nfrom semlock import sidecar\nimport semlock") as child:
-            child.run(f"target = {place!r}; os.setgid(65534); os.setuid(65534)")
+        with Child(f"import os\nfrom semlock import sidecar\ntarget = {place!r}") as child:
+            child.run(f"import semlock\n{users.as_user()}")
             yield child
 
     def test_is_held_while_it_is_fresh_and_stale_by_its_time(self, place, other):

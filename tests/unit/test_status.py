@@ -5,16 +5,23 @@ import pickle
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 import semlock
+import users
 from faultlib import mark_unfinished
 from semlock import cli
-from support import make_link, wait_until, wine_keeps_locked_names
+from support import (
+    as_nobody,
+    make_link,
+    set_everywhere,
+    set_time,
+    wait_until,
+    wine_keeps_locked_names,
+)
 
 HOLD = (
     "import semlock,sys,os\n"
@@ -257,14 +264,14 @@ class TestReclaiming:
         mark_unfinished(path)
         assert not semlock.Lock(path).try_acquire()
         later = time.time() + 3
-        monkeypatch.setattr("semlock._core.verdicts.time", lambda: later)
+        set_time(monkeypatch, lambda: later)
         with semlock.Lock(path) as lock:
             assert semlock.status(path).info == lock.info
 
     def test_a_foreign_empty_file_is_somebodys_lock_for_ever(self, path, monkeypatch):
         Path(path).touch()
         later = time.time() + 1e6
-        monkeypatch.setattr("semlock._core.verdicts.time", lambda: later)
+        set_time(monkeypatch, lambda: later)
         assert not semlock.Lock(path).try_acquire()
 
 
@@ -323,7 +330,7 @@ class TestRemove:
     def test_who_sits_on_the_guard_is_waited_for_but_not_for_ever(self, path, monkeypatch):
         import fcntl
 
-        monkeypatch.setattr("semlock._core.status.GUARD_PATIENCE", 0.01)
+        set_everywhere(monkeypatch, "GUARD_PATIENCE", 0.01)
         foreign(path)
         with open(path) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -347,9 +354,8 @@ class TestRemove:
             pauses.append(seconds)
             time.sleep(0.02)
 
-        for module in ("semlock._locks.base", "semlock._core.status"):
-            monkeypatch.setattr(f"{module}.GUARD_PATIENCE", 0.01)
-            monkeypatch.setattr(f"{module}.sleep", slow)
+        set_everywhere(monkeypatch, "GUARD_PATIENCE", 0.01)
+        set_everywhere(monkeypatch, "sleep", slow)
         lock = semlock.Lock(path)
         lock.acquire()
         with open(path) as file:
@@ -428,37 +434,13 @@ class TestClean:
             semlock.clean(tmp_path / "no" / "such")
 
 
-@pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become somebody else"
-)
+@users.needs_root
 class TestSomebodyElsesLock:
     """What belongs to another user is told by name and never taken for contention."""
 
-    def as_nobody(self, function):
-        """Run a function as the user nobody, and give what it returns."""
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.setgroups([])
-                os.setgid(65534)
-                os.setuid(65534)
-                result = function()
-            except BaseException as error:
-                result = repr(error)
-            os.write(writing, str(result).encode())
-            os._exit(0)
-        os.close(writing)
-        with open(reading, encoding="utf-8") as answer:
-            text = answer.read()
-        os.waitpid(child, 0)
-        return text
-
     @pytest.fixture
-    def public(self):
-        with tempfile.TemporaryDirectory() as directory:
-            os.chmod(directory, 0o1777)
-            yield os.path.join(directory, "the.lock")
+    def public(self, common):
+        return os.path.join(common, "the.lock")
 
     def refused(self, path, **options):
         try:
@@ -469,31 +451,31 @@ class TestSomebodyElsesLock:
 
     def test_a_directory_that_can_not_be_written_is_an_error_with_its_name(self, public):
         os.chmod(os.path.dirname(public), 0o755)
-        assert self.as_nobody(lambda: self.refused(public, timeout=0)) == public
+        assert as_nobody(lambda: self.refused(public, timeout=0)) == public
 
     def test_a_living_holder_is_seen_alive_by_others(self, public):
         with semlock.Lock(public):
-            assert self.as_nobody(lambda: semlock.status(public).verdict) == "alive"
+            assert as_nobody(lambda: semlock.status(public).verdict) == "alive"
 
     def test_a_holder_that_can_not_be_signalled_is_alive_without_a_witness_too(self, public):
         with semlock.Lock(public):
             text = Path(public).read_bytes().replace(b"witness=kept", b"witness=none")
         Path(public).write_bytes(text)
-        assert self.as_nobody(lambda: semlock.status(public).verdict) == "alive"
+        assert as_nobody(lambda: semlock.status(public).verdict) == "alive"
 
     def test_a_private_lock_is_unreadable_and_held(self, public):
         with semlock.Lock(public, mode=0o600):
-            found = self.as_nobody(lambda: repr(semlock.status(public)))
+            found = as_nobody(lambda: repr(semlock.status(public)))
             assert "unreadable" in found
             assert "Permission denied" in found
-            assert self.as_nobody(lambda: semlock.Lock(public).try_acquire()) == "False"
+            assert as_nobody(lambda: semlock.Lock(public).try_acquire()) is False
 
     def test_a_dead_lock_that_can_not_be_removed_counts_as_held(self, public):
         script = "import semlock,sys,os; a=semlock.Lock(sys.argv[1]); a.acquire(); os._exit(0)"
         subprocess.run([sys.executable, "-c", script, public], check=True)
         assert semlock.status(public).state == "stale"
-        assert self.as_nobody(lambda: semlock.status(public).state) == "held"
-        assert self.as_nobody(lambda: semlock.Lock(public).try_acquire()) == "False"
+        assert as_nobody(lambda: semlock.status(public).state) == "held"
+        assert as_nobody(lambda: semlock.Lock(public).try_acquire()) is False
 
 
 class TestCleaningQueues:

@@ -28,6 +28,7 @@ from support import (
     content_of,
     in_a_fork,
     make_link,
+    set_everywhere,
     wait_until,
     wine_appends_in_two_steps,
     wine_keeps_locked_names,
@@ -259,7 +260,7 @@ def test_a_refresh_that_fails_is_reported_and_tried_again_in_time(path, caplog, 
 
 
 def test_somebody_who_sits_on_the_guard_does_not_end_the_heartbeat(path, monkeypatch):
-    monkeypatch.setattr("semlock._locks.base.GUARD_PATIENCE", 0.002)
+    set_everywhere(monkeypatch, "GUARD_PATIENCE", 0.002)
     assert GUARD_PATIENCE > 1
     with quiet(path, ttl=3600, auto_refresh=True) as lock:
         before = lock.info

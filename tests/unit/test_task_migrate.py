@@ -25,7 +25,7 @@ from faultlib import (
 from semlock import task
 from semlock._core import capi
 from semlock.task import TaskLock, decode, migrate
-from support import Child, content_of, make_link
+from support import Child, content_of, make_link, set_everywhere
 
 T0 = 1761229800.0  # 2025-10-23T14:30:00.000Z
 RECORDS = Path(__file__).resolve().parents[1] / "interop" / "records" / "task"
@@ -187,7 +187,7 @@ def test_a_migrated_lock_is_over_when_the_old_one_would_have_been(path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no other program takes the guard there")
 def test_who_sits_on_the_guard_is_waited_for_but_not_for_ever(path, monkeypatch):
-    monkeypatch.setattr("semlock._systems.task_migrate.GUARD_PATIENCE", 0.003)
+    set_everywhere(monkeypatch, "GUARD_PATIENCE", 0.003)
     Path(path).write_bytes(OLD)
     with Child("import os, fcntl") as child:
         child.run(f"f = open({path!r}); fcntl.flock(f, fcntl.LOCK_EX)")

@@ -5,8 +5,6 @@ None is a crash, a hang or a robbery: what isn't taken is left as it was, to the
 
 import json
 import os
-import shutil
-import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 import semlock
 from semlock import task
 from semlock.task import TaskLock
-from support import in_a_fork, make_link
+from support import as_nobody, make_link
 
 NOW = int(time.time())
 
@@ -201,31 +199,8 @@ def test_a_directory_that_does_not_exist_is_told(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.fixture
-def commons():
-    """A directory that everybody may use."""
-    if not hasattr(os, "fork"):
-        pytest.skip("becomes another user in a forked child")
-    directory = tempfile.mkdtemp()
-    os.chmod(directory, 0o777)
-    yield directory
-    shutil.rmtree(directory)
-
-
-def as_nobody(function):
-    """Run something as a user who may not do everything."""
-
-    def run():
-        if os.geteuid() == 0:
-            os.setgid(65534)
-            os.setuid(65534)
-        return function()
-
-    return in_a_fork(run)
-
-
-def test_what_may_not_be_read_counts_as_held(commons):
-    path = os.path.join(commons, "the.lock")
+def test_what_may_not_be_read_counts_as_held(common):
+    path = os.path.join(common, "the.lock")
     Path(path).write_bytes(ROWS["old, over"][0])
     os.chmod(path, 0)
 
@@ -248,13 +223,13 @@ def test_what_may_not_be_read_counts_as_held(commons):
     assert Path(path).read_bytes() == ROWS["old, over"][0]
 
 
-def test_a_log_of_somebody_else_breaks_no_lock(commons):
-    log = os.path.join(commons, ".lock_audit.log")
+def test_a_log_of_somebody_else_breaks_no_lock(common):
+    log = os.path.join(common, ".lock_audit.log")
     Path(log).touch()
     os.chmod(log, 0o400)
 
     def attempt():
-        with TaskLock(os.path.join(commons, "the.lock"), "me") as lock:
+        with TaskLock(os.path.join(common, "the.lock"), "me") as lock:
             lock.check()
         return os.path.getsize(log)
 

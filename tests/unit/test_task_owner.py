@@ -12,6 +12,7 @@ from semlock._core.identity import this_process
 from semlock._systems.task_detect import detect_ci, detect_environment, in_container
 from semlock._systems.task_owner import TTL, current_user, kind_of
 from semlock.task import LockOwner, TaskLock, owner_for, ttl_for
+from support import set_time
 
 HOST = this_process().host
 
@@ -105,7 +106,7 @@ def test_a_run_of_continuous_integration_is_found_out(environ, owner):
 
 
 def test_an_unknown_system_has_the_time_as_its_run(monkeypatch):
-    monkeypatch.setattr("semlock._systems.task_owner.time.time", lambda: 1761229800.5)
+    set_time(monkeypatch, lambda: 1761229800.5)
     assert owner_for(environ={"CI": "1"}).owner == "ci-unknown-ci-1761229800500"
     assert owner_for(kind="ci", environ={}).owner == "ci-unknown-ci-1761229800500"
     assert owner_for(environment="ci", environ={}).kind == "ci"
