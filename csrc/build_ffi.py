@@ -25,7 +25,7 @@ ffi.set_source(
     sources=[f"csrc/{name}" for name in sources()],
     include_dirs=["csrc"],
     define_macros=macros(),
-    depends=["csrc/core.h", "csrc/semlock_api.h", "csrc/windows/system.h"],
+    depends=[f"csrc/{path.relative_to(HERE)}" for path in HERE.rglob("*.h")],
     extra_compile_args=[] if sys.platform == "win32" else ["-std=c11", "-O2"],
     # Older C libraries have the calls for threads and forks in a library of their own.
     extra_link_args=[] if sys.platform == "win32" else ["-pthread"],

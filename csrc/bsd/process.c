@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 static int64_t
 microseconds(int64_t seconds, int64_t rest)

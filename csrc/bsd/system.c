@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 /* The kinds of filesystem whose files other machines reach only through this one, by their
  * names on the three systems.  The flag alone is not enough: FreeBSD sets it for a folder

@@ -12,7 +12,7 @@
 #include <sys/sysctl.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 /* macOS has no memory that is cleared by a fork, so PIDs are compared. */
 int64_t *

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 #if defined(O_EVTONLY)
 #define WATCH_MODE O_EVTONLY /* the volume can still be unmounted */

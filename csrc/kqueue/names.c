@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 void
 semlock_names_start(semlock_names *names, int fd)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 /* Random bytes. */
 void

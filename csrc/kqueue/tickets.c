@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 /* Is a queue possible here?  Only where the kernel reports the changes of other processes. */
 int

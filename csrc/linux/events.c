@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 /* A lock is removed by unlink (its link count changes) or by rename.  When its holder dies,
  * the kernel closes the descriptor that the holder had open for writing.  IN_ONESHOT, which

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 /* The kernel's number of the time namespace in which every process begins. */
 #define INITIAL_TIME_NAMESPACE 0xEFFFFFFA

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 /* The position of the witness: one byte that no record and no foreign lock on a file's content
  * reaches, and that is a valid offset on every filesystem. */

@@ -2,7 +2,6 @@
 #include <stddef.h>
 
 #include "posix/waiting.h"
-#include "core.h"
 
 #define FIRST_PAUSE 500000 /* between two looks without events; doubles */
 #define LAST_PAUSE 50000000

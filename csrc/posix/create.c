@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 #define FRESH_FLAGS (O_RDWR | O_NOFOLLOW | O_CREAT | O_EXCL)
 

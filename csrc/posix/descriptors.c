@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 #define ROWS 4096 /* 4096 rows of 4096: all descriptor numbers that a process can have */
 #define ROW 4096

@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 #define ROOM 16 /* for marks that are discarded */
 

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 int64_t
 semlock_wall_ns(void)

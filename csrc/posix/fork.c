@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 /* Nanoseconds.  A filesystem that hangs must not block forks for ever. */
 #define FORK_PATIENCE 10000000000

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 #define TOKEN 32
 #define OVER "over" /* replaces "kept", "left" or "none": the lock was released */

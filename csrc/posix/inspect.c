@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 #if defined(__APPLE__)
 #define CTIME(s) ((s)->st_ctimespec)

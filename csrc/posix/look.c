@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "posix/waiting.h"
-#include "core.h"
 
 #define VOUCHED 600000000 /* how often those behind ask whether the holder lives, untold */
 #define WATCH_TRIES 8

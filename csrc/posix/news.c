@@ -2,7 +2,6 @@
 #include <stddef.h>
 
 #include "posix/waiting.h"
-#include "core.h"
 
 /* Is this a lock of our queue, with a ticket before ours? */
 static int

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "posix/waiting.h"
-#include "core.h"
 
 #define PATIENCE 200000000 /* the second of a queue tries a lock that is free for so long */
 #define STAGGER 8000000    /* and one with twice as many before it so much later */

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 #define TICKET_DIGITS 16
 #define WHO ".who"   /* suffix of the file that shows people the ticket's owner */

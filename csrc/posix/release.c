@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 /* The arguments of a release, in one place so that another thread can run it. */
 typedef struct {

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 /* Does the file have exactly these bytes?  One call, so that no write can fall between two
  * reads. */

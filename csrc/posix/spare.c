@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 #define STACK ((size_t)256 * 1024)
 #define FEW 4

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 /* The file is at P.  Keep its descriptor if it carries the witness, or is needed otherwise. */
 static int

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "posix/waiting.h"
-#include "core.h"
 
 #define SAFETY 1500000000 /* about how often a waiter looks without events */
 #define SELDOM 20         /* at most so many times SAFETY between two looks */

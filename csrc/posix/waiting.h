@@ -2,7 +2,7 @@
 #ifndef POSIX_WAITING_H
 #define POSIX_WAITING_H
 
-#include "core.h"
+#include "posix/system.h"
 
 #define FIRST_RECHECK 50000   /* nanoseconds */
 #define LAST_RECHECK 30000000 /* longer than a kernel needs to complete what it reported */

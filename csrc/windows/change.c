@@ -17,7 +17,7 @@
 static int
 let_go(semlock_lock *lock, semlock_pool *pool, const WCHAR *path, int guard)
 {
-    WCHAR name[SEMLOCK_WIDE_ROOM];
+    WCHAR name[SEMLOCK_PATH_ROOM];
     semlock_file *file = &lock->file;
     HANDLE handle = semlock_handle(file);
     int outcome;
@@ -105,7 +105,7 @@ still_held(const semlock_lock *lock, HANDLE handle, const WCHAR *path)
 static int
 release_held(semlock_lock *lock, semlock_pool *pool)
 {
-    WCHAR path[SEMLOCK_WIDE_ROOM];
+    WCHAR path[SEMLOCK_PATH_ROOM];
     HANDLE handle = semlock_handle(&lock->file);
     int guard, still;
     int outcome = semlock_wide(path, lock->path, lock->path_length);
@@ -160,7 +160,7 @@ semlock_release(semlock_lock *lock, semlock_pool *pool)
 static int
 refresh_held(semlock_lock *lock, const char *text, int32_t length)
 {
-    WCHAR path[SEMLOCK_WIDE_ROOM];
+    WCHAR path[SEMLOCK_PATH_ROOM];
     HANDLE handle = semlock_handle(&lock->file);
     int guard, still;
     int outcome = semlock_wide(path, lock->path, lock->path_length);
@@ -200,7 +200,7 @@ semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, int32_
 int
 semlock_check(semlock_lock *lock, semlock_pool *pool)
 {
-    WCHAR path[SEMLOCK_WIDE_ROOM];
+    WCHAR path[SEMLOCK_PATH_ROOM];
     int64_t owner;
     int outcome = semlock_object_borrow(lock, pool, &owner);
 
@@ -330,8 +330,8 @@ int
 semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
                const char *bytes, int32_t flags)
 {
-    WCHAR place[SEMLOCK_WIDE_ROOM];
-    WCHAR aside[SEMLOCK_WIDE_ROOM];
+    WCHAR place[SEMLOCK_PATH_ROOM];
+    WCHAR aside[SEMLOCK_PATH_ROOM];
     int32_t length = (int32_t)strlen(path);
     semlock_file file;
     HANDLE handle;

@@ -84,7 +84,7 @@ semlock_directory_of(WCHAR *room, const char *path)
 int
 semlock_hears(const char *path)
 {
-    WCHAR directory[SEMLOCK_WIDE_ROOM];
+    WCHAR directory[SEMLOCK_PATH_ROOM];
     HANDLE handle;
     int local;
 

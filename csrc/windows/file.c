@@ -311,7 +311,7 @@ semlock_rename(HANDLE handle, const WCHAR *from, const WCHAR *to)
 {
     struct {
         FILE_RENAME_INFO info;
-        WCHAR room[SEMLOCK_WIDE_ROOM];
+        WCHAR room[SEMLOCK_PATH_ROOM];
     } request;
     size_t bytes = (size_t)lstrlenW(to) * sizeof *to;
     int error;

@@ -113,9 +113,9 @@ int
 semlock_is_local(HANDLE handle)
 {
     static const WCHAR *const kinds[] = {L"NTFS", L"ReFS", L"FAT32", L"exFAT", L"FAT"};
-    WCHAR full[SEMLOCK_WIDE_ROOM];
+    WCHAR full[SEMLOCK_PATH_ROOM];
     WCHAR kind[MAX_PATH + 1];
-    DWORD room = SEMLOCK_WIDE_ROOM;
+    DWORD room = SEMLOCK_PATH_ROOM;
     DWORD length;
 
     if (!GetVolumeInformationByHandleW(handle, NULL, 0, NULL, NULL, NULL, kind,
@@ -208,7 +208,7 @@ int
 semlock_inspect(const char *path, semlock_pool *pool, semlock_view *view, char *bytes,
                 int32_t capacity)
 {
-    WCHAR place[SEMLOCK_WIDE_ROOM];
+    WCHAR place[SEMLOCK_PATH_ROOM];
     semlock_view opened;
     HANDLE handle;
     int outcome = semlock_wide(place, path, (int32_t)strlen(path));
@@ -249,7 +249,7 @@ semlock_inspect(const char *path, semlock_pool *pool, semlock_view *view, char *
 int
 semlock_confirm(const char *path, semlock_pool *pool, const semlock_view *judged)
 {
-    WCHAR place[SEMLOCK_WIDE_ROOM];
+    WCHAR place[SEMLOCK_PATH_ROOM];
     semlock_view now;
     int outcome = semlock_wide(place, path, (int32_t)strlen(path));
 

@@ -87,18 +87,18 @@ is_prefixed(const WCHAR *path)
 static int
 lengthen(WCHAR *room, int32_t units)
 {
-    WCHAR full[SEMLOCK_WIDE_ROOM];
+    WCHAR full[SEMLOCK_PATH_ROOM];
     const WCHAR *rest = full;
     DWORD count;
 
     if (units < PLAIN_LIMIT || is_prefixed(room)) {
         return 0;
     }
-    count = GetFullPathNameW(room, SEMLOCK_WIDE_ROOM - PREFIX_LENGTH, full, NULL);
+    count = GetFullPathNameW(room, SEMLOCK_PATH_ROOM - PREFIX_LENGTH, full, NULL);
     if (count == 0) {
         return semlock_last_error();
     }
-    if (count >= SEMLOCK_WIDE_ROOM - PREFIX_LENGTH) {
+    if (count >= SEMLOCK_PATH_ROOM - PREFIX_LENGTH) {
         return -ERROR_FILENAME_EXCED_RANGE;
     }
     if (is_prefixed(full)) {
@@ -120,7 +120,7 @@ lengthen(WCHAR *room, int32_t units)
 int
 semlock_wide(WCHAR *room, const char *path, int32_t length)
 {
-    int units = decode(room, SEMLOCK_WIDE_ROOM - 1, path, length);
+    int units = decode(room, SEMLOCK_PATH_ROOM - 1, path, length);
 
     if (units < 0) {
         return units;
@@ -134,7 +134,7 @@ int
 semlock_join(WCHAR *room, const char *directory, int32_t length, const char *name)
 {
     int tail = (int)strlen(name);
-    int units = decode(room, SEMLOCK_WIDE_ROOM - 2 - tail, directory, length);
+    int units = decode(room, SEMLOCK_PATH_ROOM - 2 - tail, directory, length);
 
     if (units < 0) {
         return units;

@@ -28,7 +28,7 @@ is_transient(int error)
 static int
 make_queue(const semlock_place *place)
 {
-    WCHAR queue[SEMLOCK_WIDE_ROOM];
+    WCHAR queue[SEMLOCK_PATH_ROOM];
     int error = path_of(queue, place);
 
     for (int tries = 0; error == 0; tries++) {
@@ -70,7 +70,7 @@ write_ticket(HANDLE handle, const semlock_record *record)
 static int
 make_ticket(semlock_place *place, uint64_t number)
 {
-    WCHAR name[SEMLOCK_WIDE_ROOM];
+    WCHAR name[SEMLOCK_PATH_ROOM];
     HANDLE handle;
     int error = semlock_place_ticket_path(name, place, number);
 
@@ -154,7 +154,7 @@ lose_ticket(semlock_place *place)
 static int
 still_behind(const semlock_place *place)
 {
-    WCHAR name[SEMLOCK_WIDE_ROOM];
+    WCHAR name[SEMLOCK_PATH_ROOM];
 
     return place->ticket.handle != -1 && place->before != 0 && place->mark != -1 &&
            semlock_now_ns() < place->read_at + SEMLOCK_REREAD_NS &&
@@ -170,7 +170,7 @@ still_behind(const semlock_place *place)
 static int
 find_before(semlock_place *place, semlock_pool *pool)
 {
-    WCHAR queue[SEMLOCK_WIDE_ROOM];
+    WCHAR queue[SEMLOCK_PATH_ROOM];
     uint64_t passed = semlock_passed(pool, place->name_hash ^ place->directory_hash);
     semlock_survey seen = {.above = passed};
     int watched = 0;
@@ -242,7 +242,7 @@ semlock_place_update(semlock_place *place, semlock_waiting *waiting, semlock_poo
 void
 semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock *won)
 {
-    WCHAR queue[SEMLOCK_WIDE_ROOM];
+    WCHAR queue[SEMLOCK_PATH_ROOM];
     int joined = place->ticket.handle != -1;
 
     (void)waiting;

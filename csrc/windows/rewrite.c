@@ -67,7 +67,7 @@ int
 semlock_rewrite(const char *path, semlock_pool *pool, const semlock_view *judged,
                 const char *bytes, const char *text, int32_t length)
 {
-    WCHAR place[SEMLOCK_WIDE_ROOM];
+    WCHAR place[SEMLOCK_PATH_ROOM];
     HANDLE handle;
     int guard;
     int outcome = semlock_wide(place, path, (int32_t)strlen(path));

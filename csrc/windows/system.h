@@ -38,8 +38,12 @@
 
 #define SEMLOCK_FILETIME_OF_1970 116444736000000000 /* in units of 100 nanoseconds */
 
-/* UTF-16 units of the longest path, with the prefix for long ones and the final zero. */
-#define SEMLOCK_WIDE_ROOM 4224
+SEMLOCK_TIED(no_memory, SEMLOCK_NO_MEMORY == -ERROR_NOT_ENOUGH_MEMORY);
+SEMLOCK_TIED(content_locked, SEMLOCK_CONTENT_LOCKED == -ERROR_LOCK_VIOLATION);
+SEMLOCK_TIED(bad_argument, SEMLOCK_BAD_ARGUMENT == -ERROR_INVALID_PARAMETER);
+SEMLOCK_TIED(no_space, SEMLOCK_NO_SPACE == -ERROR_DISK_FULL);
+SEMLOCK_TIED(busy, SEMLOCK_BUSY == -ERROR_BUSY);
+SEMLOCK_TIED(too_large, SEMLOCK_TOO_LARGE == -ERROR_FILE_TOO_LARGE);
 
 /* Opening for inspection never blocks another process. */
 #define SEMLOCK_SHARE_ALL (FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE)

@@ -44,7 +44,7 @@ semlock_place_ticket_path(WCHAR *room, const semlock_place *place, uint64_t numb
 int
 semlock_queue_exists(const semlock_lock *lock)
 {
-    WCHAR queue[SEMLOCK_WIDE_ROOM];
+    WCHAR queue[SEMLOCK_PATH_ROOM];
 
     return semlock_queue_path(queue, lock->path, lock->directory_length, lock->name_hash,
                               "") == 0 &&
@@ -95,7 +95,7 @@ int
 semlock_look_at_queue(const char *path, int32_t directory_length, uint64_t name_hash,
                       semlock_survey *seen)
 {
-    WCHAR pattern[SEMLOCK_WIDE_ROOM];
+    WCHAR pattern[SEMLOCK_PATH_ROOM];
     WIN32_FIND_DATAW entry;
     HANDLE found;
     int error = semlock_queue_path(pattern, path, directory_length, name_hash, "\\*");
@@ -134,12 +134,12 @@ semlock_queue_head(const char *path, int32_t directory_length, uint64_t name_has
 static int
 take_away(const WCHAR *name)
 {
-    WCHAR aside[SEMLOCK_WIDE_ROOM];
+    WCHAR aside[SEMLOCK_PATH_ROOM];
     size_t length = (size_t)lstrlenW(name);
     HANDLE handle;
     int error, still;
 
-    if (length + sizeof WHO / sizeof(WCHAR) > SEMLOCK_WIDE_ROOM) {
+    if (length + sizeof WHO / sizeof(WCHAR) > SEMLOCK_PATH_ROOM) {
         return -ERROR_FILENAME_EXCED_RANGE;
     }
     memcpy(aside, name, length * sizeof *name);
@@ -163,7 +163,7 @@ uint64_t
 semlock_queue_pass(const char *path, int32_t directory_length, uint64_t name_hash,
                    uint64_t upto)
 {
-    WCHAR name[SEMLOCK_WIDE_ROOM];
+    WCHAR name[SEMLOCK_PATH_ROOM];
     semlock_survey seen = {.below = upto == UINT64_MAX ? upto : upto + 1};
     uint64_t left = 0;
 
@@ -181,7 +181,7 @@ semlock_queue_pass(const char *path, int32_t directory_length, uint64_t name_has
 int
 semlock_path_is_free(const char *path)
 {
-    WCHAR room[SEMLOCK_WIDE_ROOM];
+    WCHAR room[SEMLOCK_PATH_ROOM];
 
     return semlock_wide(room, path, (int32_t)strlen(path)) == 0 && semlock_exists(room) == 0;
 }
@@ -199,7 +199,7 @@ semlock_ticket_state(const char *path)
 int
 semlock_ticket_clean(const char *path, semlock_pool *pool)
 {
-    WCHAR name[SEMLOCK_WIDE_ROOM];
+    WCHAR name[SEMLOCK_PATH_ROOM];
     HANDLE handle;
     int outcome = semlock_wide(name, path, (int32_t)strlen(path));
 

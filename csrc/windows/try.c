@@ -148,7 +148,7 @@ static int
 try_kept(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
          const WCHAR *path)
 {
-    WCHAR name[SEMLOCK_WIDE_ROOM];
+    WCHAR name[SEMLOCK_PATH_ROOM];
     semlock_file *file = &lock->file;
     int outcome = semlock_private_path(name, lock->path, lock->directory_length, file);
 
@@ -174,7 +174,7 @@ static int
 try_named(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
           const WCHAR *path)
 {
-    WCHAR name[SEMLOCK_WIDE_ROOM];
+    WCHAR name[SEMLOCK_PATH_ROOM];
     semlock_file *file = &lock->file;
     HANDLE handle;
     int outcome = semlock_temporary_path(name, lock->path, lock->directory_length, pool);
@@ -291,7 +291,7 @@ static int
 attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, int seen_free,
         int anyway)
 {
-    WCHAR path[SEMLOCK_WIDE_ROOM];
+    WCHAR path[SEMLOCK_PATH_ROOM];
     int outcome = semlock_wide(path, lock->path, lock->path_length);
 
     if (outcome != 0) {

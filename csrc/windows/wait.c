@@ -96,7 +96,7 @@ vouched_for(semlock_watch *watch, const WCHAR *path, const semlock_view *seen,
 static int
 look_at_path(semlock_watch *watch, semlock_pool *pool)
 {
-    WCHAR path[SEMLOCK_WIDE_ROOM];
+    WCHAR path[SEMLOCK_PATH_ROOM];
     semlock_view seen;
     HANDLE handle;
     int outcome = semlock_wide(path, watch->path, (int32_t)strlen(watch->path));
@@ -121,7 +121,7 @@ look_at_path(semlock_watch *watch, semlock_pool *pool)
 static int
 look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
 {
-    WCHAR directory[SEMLOCK_WIDE_ROOM];
+    WCHAR directory[SEMLOCK_PATH_ROOM];
     int outcome;
 
     if (!waiting->blind) {

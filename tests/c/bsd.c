@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 #define CHECK(condition)                                                                      \
     do {                                                                                      \

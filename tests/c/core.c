@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 #define CHECK(condition)                                                                      \
     do {                                                                                      \

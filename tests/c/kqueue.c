@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "core.h"
+#include "posix/system.h"
 
 #define CHECK(condition)                                                                      \
     do {                                                                                      \

@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "posix/system.h"
 #endif
 
 #define CHECK(condition)                                                                      \
