@@ -96,10 +96,67 @@ int semlock_object_end(semlock_lock *lock, const semlock_pool *pool, int64_t *ow
 void semlock_object_freed(semlock_lock *lock);
 void semlock_file_reset(semlock_file *file);
 void semlock_new_token(semlock_pool *pool, char token[33]);
-uint64_t semlock_hash(uint64_t hash, const char *bytes, int32_t length);
+uint64_t semlock_hash(uint64_t hash, const void *bytes, size_t length);
+
+/* common/record.c */
+int semlock_write_all(semlock_os_file file, const char *bytes, int32_t length);
+int semlock_read_all(semlock_os_file file, char *bytes, int32_t capacity);
+void semlock_put_time(const semlock_record *record, char *bytes, int64_t seconds);
 void semlock_written(semlock_lock *lock, const char *bytes, int32_t length);
-void semlock_stamp(const semlock_record *record, const semlock_file *file, semlock_lock *lock,
-                   semlock_pool *pool, char *bytes);
+int semlock_fill(semlock_lock *lock, semlock_pool *pool, const semlock_record *record);
+int semlock_has_record(semlock_os_file opened, const semlock_lock *lock);
+int semlock_still_own(semlock_lock *lock, semlock_os_file opened, const semlock_view *seen);
+int semlock_still_held(semlock_lock *lock, semlock_os_file opened, semlock_view *seen);
+
+/* common/inspect.c */
+semlock_file semlock_file_of(const semlock_view *seen);
+int semlock_same_view(const semlock_view *a, const semlock_view *b);
+int semlock_witness_at(const char *path, int *finished);
+
+/* The steps of the protocol, which each platform implements for common/.  Unless something
+ * else is said: 0, or a negative native error. */
+int semlock_os_path(semlock_os_char *room, const char *path);
+void semlock_os_close(semlock_os_file file);
+int semlock_write_at(semlock_os_file file, const char *bytes, int32_t length, int32_t at);
+int semlock_read_at(semlock_os_file file, char *bytes, int32_t length, int32_t at);
+int semlock_append(semlock_os_file file, const char *bytes, int32_t length, int32_t end);
+int semlock_shorten(semlock_os_file file, int32_t length);
+int semlock_system_sync(semlock_os_file file, int32_t durability, int overwritten);
+int semlock_is_gone(int error);
+int semlock_is_short(int error);
+/* What is open or at a path. */
+int semlock_describe(semlock_os_file file, semlock_view *view);
+int semlock_describe_path(const semlock_os_char *path, semlock_view *view);
+int semlock_still_at(const semlock_os_char *path, const semlock_file *file);
+int semlock_open_to_read(const semlock_os_char *path, semlock_os_file *file);
+int semlock_open_to_write(const semlock_os_char *path, semlock_os_file *file);
+int semlock_open_to_remove(const semlock_os_char *path, const semlock_file *exact,
+                           semlock_os_file *file);
+int semlock_system_local(semlock_os_file file);
+#define SEMLOCK_LOCAL 1
+#define SEMLOCK_LAYERED 2 /* local, but kernel locks differ between mounts */
+int semlock_system_witness(semlock_os_file file);
+int semlock_hold_off(semlock_os_file file);
+int semlock_guard(semlock_os_file file);
+int semlock_guard_judged(const semlock_os_char *path, const semlock_file *exact,
+                         semlock_os_file *file);
+int semlock_is_kept_out(int guard);
+void semlock_unguard(semlock_os_file file);
+void semlock_close_guarded(semlock_os_file file);
+int semlock_remove_opened(const char *path, const semlock_view *judged, semlock_os_file file,
+                          int guard, semlock_pool *pool);
+/* Creating, and what is done with a held lock. */
+int semlock_is_at_path(const semlock_lock *lock);
+int semlock_publish_kept(semlock_lock *lock, semlock_pool *pool);
+int semlock_create_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record);
+int semlock_file_is_open(semlock_file *file);
+int semlock_path_has(const semlock_lock *lock, semlock_os_file opened, semlock_view *found);
+int semlock_with_held(semlock_lock *lock, semlock_pool *pool,
+                      int (*step)(semlock_lock *, semlock_os_file, const void *),
+                      const void *argument);
+int semlock_release_held(semlock_lock *lock, semlock_pool *pool);
+void semlock_held_close(semlock_lock *lock, semlock_pool *pool);
+void semlock_events_tidy(semlock_pool *pool);
 
 /* posix/fork.c: detecting a fork.  Windows has no fork: stubs in windows/process.c. */
 void semlock_enter(semlock_pool *pool);
@@ -117,7 +174,11 @@ int semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file 
 int semlock_private_remove(const semlock_file *file, const char *directory, int32_t length);
 void semlock_file_dispose(semlock_file *file, const char *directory, int32_t length);
 
+/* common/try.c */
 int semlock_try_free(semlock_lock *lock, semlock_pool *pool);
+int semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway);
+int semlock_seen_held(semlock_lock *lock);
+
 void semlock_contended_now(semlock_pool *pool, const semlock_lock *lock);
 int semlock_may_wait_alone(const semlock_lock *lock, semlock_pool *pool);
 int semlock_held_here(semlock_pool *pool, uint64_t ino);

@@ -5,18 +5,26 @@ As a program it prints both as a compiler's arguments, for the platform that it 
 
 import sys
 
-SHARED = ["common/object.c", "common/pool.c", "common/turns.c"]
+SHARED = [
+    "common/object.c",
+    "common/record.c",
+    "common/pool.c",
+    "common/turns.c",
+    "common/try.c",
+    "common/holding.c",
+    "common/inspect.c",
+    "common/change.c",
+]
 POSIX = [
     "posix/fork.c",
     "posix/descriptors.c",
     "posix/file.c",
     "posix/create.c",
-    "posix/try.c",
+    "posix/many.c",
     "posix/held.c",
     "posix/release.c",
     "posix/spare.c",
     "posix/change.c",
-    "posix/rewrite.c",
     "posix/inspect.c",
     "posix/wait.c",
     "posix/arm.c",
@@ -30,9 +38,8 @@ KQUEUE = ["kqueue/system.c", "kqueue/events.c", "kqueue/tickets.c", "kqueue/name
 WINDOWS = [
     "windows/file.c",
     "windows/path.c",
-    "windows/try.c",
+    "windows/create.c",
     "windows/change.c",
-    "windows/rewrite.c",
     "windows/inspect.c",
     "windows/process.c",
     "windows/wait.c",

@@ -133,30 +133,30 @@ _MECHANISMS = {
     ),
     # A release sees to it that the event source of the wait before watches nothing any more.
     "tidy": (
-        "posix/release.c",
+        "common/holding.c",
         r"semlock_events_tidy\(pool\);",
         r"if (!OUT) \g<0>",
         1,
     ),
     # Release, refresh and removal look whether the path still names their file.
     "path": (
-        "posix/change.c posix/release.c posix/held.c",
-        r"still = (semlock_(?:still|seen)_at\()",
+        "common/change.c common/record.c",
+        r"still = (semlock_(?:still_at|path_has)\()",
         r"still = OUT ? 1 : \1",
-        3,
+        2,
     ),
     # Removal compares what is there with what was judged.
     "bytes": (
-        "posix/change.c",
+        "common/change.c",
         r"length != judged->length \|\| memcmp",
         r"!OUT && memcmp",
         1,
     ),
     # It looks at the path first, and at the bytes afterwards.
     "order": (
-        "posix/change.c",
+        "common/change.c",
         (
-            r"( still =[^;]* semlock_still_at\(path, &file\);\s+outcome =\s+still == 1 \?)"
+            r"( still =[^;]* semlock_still_at\(place, &file\);\s+outcome =\s+still == 1 \?)"
             r" (compare[^)]*\))"
         ),
         r" int early = OUT ? \2 : 0;\n   \1 OUT ? early : \2",
@@ -164,7 +164,7 @@ _MECHANISMS = {
     ),
     # It looks whether an unfinished file has been finished meanwhile, and at the time of change.
     "state": (
-        "posix/change.c",
+        "common/change.c",
         r"int outcome = same_state\(",
         r"int outcome = OUT ? 0 : same_state(",
         1,
@@ -229,7 +229,7 @@ def build_crippled(directory: Path) -> Path:
             text, found = re.subn(pattern, switched, source.read_text(encoding="utf-8"))
             total += found
             if _SWITCH not in text:
-                text = text.replace('#include "core.h"\n', f'#include "core.h"\n{_SWITCH}')
+                text = re.sub(r'(?m)^#include ".*"\n', rf"\g<0>{_SWITCH}", text, count=1)
             source.write_text(text, encoding="utf-8")
         if total != times:
             raise AssertionError(f"{files} changed: {name!r} is found {total} times there")

@@ -187,17 +187,6 @@ setting(const char *name)
     return sysctlbyname(name, &value, &size, NULL, 0) == 0 ? value : -1;
 }
 
-static uint64_t
-mix(uint64_t hash, const void *bytes, size_t length)
-{
-    const unsigned char *at = bytes;
-
-    while (length-- > 0) {
-        hash = (hash ^ *at++) * 1099511628211u;
-    }
-    return hash;
-}
-
 /* Is this directory the machine's own root?  On UFS the root is inode 2.  On ZFS it has no
  * fixed number; it is only known whether this filesystem is the one with the root. */
 static int
@@ -219,7 +208,7 @@ static uint64_t
 process_space(const semlock_process *process)
 {
     static const char *const names[] = {"kern.hostuuid", "kern.hostname"};
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = SEMLOCK_NO_HASH;
     struct stat root;
     char text[256];
 
@@ -230,17 +219,17 @@ process_space(const semlock_process *process)
         size_t size = sizeof text;
 
         if (sysctlbyname(names[i], text, &size, NULL, 0) == 0) {
-            hash = mix(hash, text, size);
+            hash = semlock_hash(hash, text, size);
         }
     }
     memset(&root, 0, sizeof root);
     if (stat("/", &root) == 0) {
-        hash = mix(hash, &root.st_dev, sizeof root.st_dev);
-        hash = mix(hash, &root.st_ino, sizeof root.st_ino);
+        hash = semlock_hash(hash, &root.st_dev, sizeof root.st_dev);
+        hash = semlock_hash(hash, &root.st_ino, sizeof root.st_ino);
     }
     if (may_be_the_machines(&root)) {
-        hash = mix(hash, &process->pid, sizeof process->pid);
-        hash = mix(hash, &process->start, sizeof process->start);
+        hash = semlock_hash(hash, &process->pid, sizeof process->pid);
+        hash = semlock_hash(hash, &process->start, sizeof process->start);
     }
     return hash | 1;
 }

@@ -60,7 +60,7 @@ void
 semlock_set_path(semlock_lock *lock, const char *path, int32_t length)
 {
     int32_t end = length;
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    uint64_t hash = SEMLOCK_NO_HASH;
 
     while (end > 0 && !is_separator(path[end - 1])) {
         end--;
@@ -68,16 +68,12 @@ semlock_set_path(semlock_lock *lock, const char *path, int32_t length)
     if (end > 1) {
         end--; /* without the separator, unless it is the root itself */
     }
-    for (int32_t i = 0; i < end; i++) {
-        hash = (hash ^ (unsigned char)path[i]) * 1099511628211u;
-    }
     lock->path = path;
     lock->path_length = length;
     lock->directory_length = end;
-    lock->directory_hash = hash;
-    hash = 14695981039346656037u;
+    lock->directory_hash = semlock_hash(SEMLOCK_NO_HASH, path, (size_t)end);
     for (int32_t i = length; i > 0 && !is_separator(path[i - 1]); i--) {
-        hash = (hash ^ (unsigned char)path[i - 1]) * 1099511628211u;
+        hash = semlock_hash(hash, path + i - 1, 1);
     }
     lock->name_hash = hash;
     lock->ticket.handle = -1;
@@ -276,48 +272,10 @@ semlock_new_token(semlock_pool *pool, char token[33])
 }
 
 uint64_t
-semlock_hash(uint64_t hash, const char *bytes, int32_t length)
+semlock_hash(uint64_t hash, const void *bytes, size_t length)
 {
-    for (int32_t i = 0; i < length; i++) {
-        hash = (hash ^ (unsigned char)bytes[i]) * 1099511628211u; /* FNV-1a */
+    for (const unsigned char *byte = bytes; length > 0; length--) {
+        hash = (hash ^ *byte++) * 1099511628211u; /* FNV-1a */
     }
     return hash;
-}
-
-/* Remember what is written, and when.  If the file still has these bytes, no other program has
- * written its record over ours. */
-void
-semlock_written(semlock_lock *lock, const char *bytes, int32_t length)
-{
-    lock->written = semlock_wall_ns();
-    lock->content =
-        semlock_hash(SEMLOCK_NO_HASH, bytes, lock->head < length ? lock->head : length);
-}
-
-/* The bytes of one acquisition: the caller's record with token, time and witness filled in. */
-void
-semlock_stamp(const semlock_record *record, const semlock_file *file, semlock_lock *lock,
-              semlock_pool *pool, char *bytes)
-{
-    lock->written = semlock_wall_ns();
-    lock->stamp = lock->written / 1000000000;
-    semlock_new_token(pool, lock->token);
-    memcpy(bytes, record->text, (size_t)record->length);
-    if (record->stamp_at >= 0) {
-        int64_t rest = lock->stamp < 0 ? 0 : lock->stamp;
-
-        for (int i = 9; i >= 0; i--, rest /= 10) {
-            bytes[record->stamp_at + i] = (char)('0' + rest % 10);
-        }
-    }
-    if (record->token_at >= 0) {
-        memcpy(bytes + record->token_at, lock->token, 32);
-    }
-    if (record->witness_at >= 0) {
-        memcpy(bytes + record->witness_at,
-               file->witness == SEMLOCK_WITNESSED ? "kept" : (file->local ? "left" : "none"),
-               4);
-    }
-    lock->head = record->token_at < 0 ? record->length : record->head;
-    lock->content = semlock_hash(SEMLOCK_NO_HASH, bytes, lock->head);
 }

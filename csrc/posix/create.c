@@ -3,8 +3,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -73,63 +71,20 @@ adopt(semlock_file *file, semlock_pool *pool, const semlock_record *record)
     return 0;
 }
 
-/* Write the record and sync it as far as the record's durability asks. */
-static int
-fill(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
+/* Is anything at the lock's path? */
+int
+semlock_is_at_path(const semlock_lock *lock)
 {
-    char small[1024];
-    char *bytes = small;
-    semlock_file *file = &lock->file;
-    int32_t before = file->length;
-    int error;
-
-    if (record->length > (int32_t)sizeof small) {
-        bytes = malloc((size_t)record->length);
-        if (bytes == NULL) {
-            return -ENOMEM;
-        }
-    }
-    semlock_stamp(record, file, lock, pool, bytes);
-    error = semlock_write_all((int)file->handle, bytes, record->length);
-    if (bytes != small) {
-        free(bytes);
-    }
-    if (error == 0 && record->length < before &&
-        ftruncate((int)file->handle, record->length) != 0) {
-        error = -errno;
-    }
-    if (error != 0) {
-        return error;
-    }
-    file->length = record->length;
-    return semlock_system_sync((int)file->handle, record->durability,
-                               before == record->length);
+    return access(lock->path, F_OK) == 0;
 }
 
-/* The fastest way: a kept claim of this directory gets P as its second name. */
+/* A kept claim gets P as its second name. */
 int
-semlock_create_kept(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
+semlock_publish_kept(semlock_lock *lock, semlock_pool *pool)
 {
-    semlock_file *file = &lock->file;
-    int outcome = SEMLOCK_CHANGED;
+    int outcome = semlock_system_link_kept(lock, pool);
 
-    file->witness_at = record->witness_at;
-    if (semlock_file_descriptor(file) >= 0) {
-        outcome = fill(lock, pool, record);
-    }
-    if (outcome == 0) {
-        outcome = semlock_system_link_kept(lock, pool);
-        if (outcome < 0) {
-            outcome = link_failed(file, lock->path, -outcome);
-        }
-    }
-    if (outcome == SEMLOCK_HELD && semlock_pool_put(pool, lock, file)) {
-        semlock_file_reset(file);
-    }
-    else if (outcome != SEMLOCK_OK) {
-        semlock_file_dispose(file, lock->path, lock->directory_length);
-    }
-    return outcome;
+    return outcome < 0 ? link_failed(&lock->file, lock->path, -outcome) : outcome;
 }
 
 /* Create under a random name, for systems and filesystems without O_TMPFILE. */
@@ -151,7 +106,7 @@ try_named(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
     }
     outcome = adopt(file, pool, record);
     if (outcome == 0) {
-        outcome = fill(lock, pool, record);
+        outcome = semlock_fill(lock, pool, record);
     }
     if (outcome == 0 && link(name, lock->path) != 0) {
         outcome = link_failed(file, lock->path, errno);
@@ -183,7 +138,7 @@ try_unnamed(semlock_lock *lock, semlock_pool *pool, const semlock_record *record
     }
     outcome = adopt(file, pool, record);
     if (outcome == 0) {
-        outcome = fill(lock, pool, record);
+        outcome = semlock_fill(lock, pool, record);
     }
     if (outcome == 0) {
         outcome = semlock_system_link_unnamed((int)file->handle, lock->path, pool);
@@ -219,7 +174,7 @@ try_in_place(semlock_lock *lock, semlock_pool *pool, const semlock_record *recor
     if (still == 0) {
         return SEMLOCK_CHANGED; /* removed by another process as unfinished: retry */
     }
-    outcome = still < 0 ? still : fill(lock, pool, record);
+    outcome = still < 0 ? still : semlock_fill(lock, pool, record);
     if (outcome == 0 && fstat(fd, &made) != 0) {
         outcome = -errno;
     }
@@ -275,6 +230,11 @@ semlock_create_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_recor
     }
     if (outcome != SEMLOCK_OK) {
         semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
+    }
+    else if (record->token_at >= 0 && lock->file.local && !lock->file.witness &&
+             semlock_system_witness((int)lock->file.handle) >= 0) {
+        /* No witness was taken because descriptors are scarce.  The release may need one. */
+        semlock_bare(pool, &lock->file);
     }
     lock->file.whole = whole;
     return outcome == SEMLOCK_CHANGED || outcome == SEMLOCK_GUARDED ? SEMLOCK_HELD : outcome;

@@ -193,6 +193,12 @@ semlock_file_descriptor(semlock_file *file)
     return -1;
 }
 
+int
+semlock_file_is_open(semlock_file *file)
+{
+    return semlock_file_descriptor(file) >= 0;
+}
+
 /* Close a descriptor that was verified a moment ago. */
 void
 semlock_file_close(semlock_file *file)

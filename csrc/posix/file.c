@@ -176,10 +176,45 @@ semlock_guard(int fd)
     }
 }
 
+int
+semlock_is_kept_out(int guard)
+{
+    return guard == SEMLOCK_GUARDED;
+}
+
 void
 semlock_unguard(int fd)
 {
     flock(fd, LOCK_UN);
+}
+
+/* Unlock before closing: a child that is just being started may have a copy of the descriptor
+ * for a moment. */
+void
+semlock_close_guarded(int fd)
+{
+    semlock_unguard(fd);
+    close(fd);
+}
+
+void
+semlock_os_close(int fd)
+{
+    close(fd);
+}
+
+/* The witness is tested, and not taken: the guard keeps others from a new acquisition. */
+int
+semlock_hold_off(int fd)
+{
+    return semlock_system_witness(fd);
+}
+
+/* The path as the system takes it: here as it is. */
+int
+semlock_os_path(char *room, const char *path)
+{
+    return semlock_join(room, "", 0, path);
 }
 
 static int
@@ -236,42 +271,25 @@ semlock_still_at(const char *path, const semlock_file *file)
 }
 
 int
-semlock_write_all(int fd, const char *bytes, int32_t length)
+semlock_write_at(int fd, const char *bytes, int32_t length, int32_t at)
 {
-    int32_t done = 0;
+    ssize_t n = pwrite(fd, bytes, (size_t)length, at);
 
-    while (done < length) {
-        ssize_t n = pwrite(fd, bytes + done, (size_t)(length - done), done);
-
-        if (n < 0) {
-            return -errno;
-        }
-        if (n == 0) {
-            return -ENOSPC;
-        }
-        done += (int32_t)n;
-    }
-    return 0;
+    return n < 0 ? -errno : (int)n;
 }
 
-/* Read up to `capacity` bytes from the beginning: the number of bytes, or an error. */
 int
-semlock_read_all(int fd, char *bytes, int32_t capacity)
+semlock_read_at(int fd, char *bytes, int32_t length, int32_t at)
 {
-    int32_t done = 0;
+    ssize_t n = pread(fd, bytes, (size_t)length, at);
 
-    while (done < capacity) {
-        ssize_t n = pread(fd, bytes + done, (size_t)(capacity - done), done);
+    return n < 0 ? -errno : (int)n;
+}
 
-        if (n < 0) {
-            return -errno;
-        }
-        if (n == 0) {
-            break;
-        }
-        done += (int32_t)n;
-    }
-    return done;
+int
+semlock_shorten(int fd, int32_t length)
+{
+    return ftruncate(fd, length) == 0 ? 0 : -errno;
 }
 
 /* Unlink a path that was just seen, under the guard, to name this file. 0, SEMLOCK_LOST if it

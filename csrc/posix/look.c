@@ -1,9 +1,7 @@
 /* POSIX: how a waiter looks at a lock and has it watched (semlock.h, WAITING). */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "posix/waiting.h"
 
@@ -27,7 +25,6 @@ vouched_for(semlock_watch *watch, const struct stat *seen, semlock_pool *pool)
     int judged = watch->judged_ino == (uint64_t)seen->st_ino &&
                  watch->judged_dev == (uint64_t)seen->st_dev &&
                  watch->judged_ctime_ns == SEMLOCK_TIME_OF(seen, c);
-    int fd, taken;
 
     if (!judged && semlock_held_here(pool, (uint64_t)seen->st_ino)) {
         return 0; /* the caller may be about to wait for itself */
@@ -35,13 +32,7 @@ vouched_for(semlock_watch *watch, const struct stat *seen, semlock_pool *pool)
     if ((judged && !watch->told) || !S_ISREG(seen->st_mode)) {
         return judged;
     }
-    fd = open(watch->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) {
-        return 0;
-    }
-    taken = semlock_system_witness(fd);
-    close(fd);
-    return taken == 1;
+    return semlock_witness_at(watch->path, NULL) == 1;
 }
 
 /* Watch the file at the path: SEMLOCK_ARMED; SEMLOCK_FREE if there is none; or SEMLOCK_CHANGED

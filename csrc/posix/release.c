@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "posix/system.h"
@@ -11,7 +10,7 @@
 typedef struct {
     semlock_lock *lock;
     semlock_pool *pool;
-    struct stat seen; /* the instance when the path was checked */
+    semlock_view seen; /* the instance when the path was checked */
 } job;
 
 /* Rename the instance from its path to its private name: 0, or an error with nothing done.
@@ -44,7 +43,7 @@ let_go(const job *work, int fd)
     semlock_lock *lock = work->lock;
     semlock_file *file = &lock->file;
     int first = !file->named;
-    int copied = work->seen.st_nlink > 1 + (nlink_t)(file->named != 0);
+    int copied = work->seen.links > 1 + (file->named != 0);
     int outcome;
 
     if (file->handle >= 0 && file->local && file->whole && !copied &&
@@ -69,15 +68,6 @@ let_go(const job *work, int fd)
     return outcome;
 }
 
-/* Is the instance at the path, with our record in it?  1, 0, or an error. */
-static int
-still_held(const job *work, int fd, struct stat *seen)
-{
-    int still = semlock_seen_at(work->lock->path, &work->lock->file, seen);
-
-    return still == 1 ? semlock_still_own(work->lock, fd, seen) : still;
-}
-
 /* The path does not lead to the instance any more, but the instance may still have a name: its
  * directory was moved, a symbolic link in the path was changed, or a program moved the file.
  * "over" in the record tells readers of that name that it is released. */
@@ -85,9 +75,9 @@ static void
 say_over(job *work, int fd)
 {
     semlock_file *file = &work->lock->file;
-    struct stat left;
+    semlock_view left;
 
-    if (fstat(fd, &left) == 0 && left.st_nlink > (nlink_t)(file->named != 0) &&
+    if (semlock_describe(fd, &left) == 0 && left.links > (file->named != 0) &&
         semlock_still_own(work->lock, fd, &left) == 1) {
         semlock_file_over(file, fd);
     }
@@ -106,7 +96,7 @@ release_held(void *argument)
         return outcome;
     }
     guard = semlock_guard(fd);
-    still = guard == SEMLOCK_GUARDED ? 0 : still_held(work, fd, &work->seen);
+    still = guard == SEMLOCK_GUARDED ? 0 : semlock_still_held(lock, fd, &work->seen);
     if (guard == SEMLOCK_GUARDED) {
         outcome = guard;
     }
@@ -135,50 +125,16 @@ release_held(void *argument)
     return outcome;
 }
 
-static int
-release(semlock_lock *lock, semlock_pool *pool)
+/* Remove the held instance from its path, or keep it: SEMLOCK_OK, _KEPT, _LOST, _GUARDED, or
+ * an error; with the last two it is still held. */
+int
+semlock_release_held(semlock_lock *lock, semlock_pool *pool)
 {
     job work = {.lock = lock, .pool = pool};
-    int64_t owner;
-    uint64_t ino;
-    int outcome = semlock_object_end(lock, pool, &owner);
+    int outcome = semlock_spare(release_held, &work, pool);
 
-    if (outcome != SEMLOCK_OK) {
-        return outcome;
+    if (outcome >= 0 && outcome != SEMLOCK_GUARDED) {
+        semlock_bare_over(pool, &lock->file);
     }
-    ino = lock->file.ino;
-    outcome = semlock_spare(release_held, &work, pool);
-    if (outcome < 0 || outcome == SEMLOCK_GUARDED) {
-        semlock_store64(&lock->owner, owner); /* still held; the release can be repeated */
-        return outcome;
-    }
-    semlock_bare_over(pool, &lock->file);
-    if (lock->file.handle >= 0 || lock->file.named) {
-        semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
-    }
-    semlock_add32(&pool->holding[ino % SEMLOCK_BURSTS], -1);
-    if (lock->turns != SEMLOCK_NO_TURNS) {
-        semlock_ticket_leave(lock);
-        semlock_burst_released(pool, lock);
-        if (lock->waited) {
-            semlock_store32(&lock->expect_held,
-                            1); /* others want it too: check the path first */
-        }
-    }
-    if (lock->waited) {
-        semlock_events_tidy(pool);
-    }
-    semlock_object_freed(lock);
-    return outcome;
-}
-
-int
-semlock_release(semlock_lock *lock, semlock_pool *pool)
-{
-    int outcome;
-
-    semlock_enter(pool);
-    outcome = release(lock, pool);
-    semlock_leave(pool);
     return outcome;
 }

@@ -78,8 +78,8 @@ semlock_is_apart(void)
     return apart;
 }
 
-static int
-is_short(int outcome)
+int
+semlock_is_short(int outcome)
 {
     return outcome == -EMFILE || outcome == -ENFILE;
 }
@@ -139,14 +139,14 @@ semlock_spare(int (*step)(void *), void *argument, semlock_pool *pool)
 {
     int outcome = step(argument);
 
-    if (!is_short(outcome)) {
+    if (!semlock_is_short(outcome)) {
         return outcome;
     }
     semlock_pool_drain_entered(pool, NULL, 0);
     outcome = step(argument);
-    if (is_short(outcome) && give_reserve_up(pool)) {
+    if (semlock_is_short(outcome) && give_reserve_up(pool)) {
         outcome = step(argument);
         reserve(pool);
     }
-    return is_short(outcome) ? run_apart(step, argument, outcome) : outcome;
+    return semlock_is_short(outcome) ? run_apart(step, argument, outcome) : outcome;
 }

@@ -79,13 +79,8 @@ void semlock_descriptors_close_copies(void);
 /* posix/fork.c: the user that owns new files. */
 void semlock_made_now(semlock_file *file);
 
-/* posix/create.c: create by a kept claim, or a new file. */
-int semlock_create_kept(semlock_lock *lock, semlock_pool *pool, const semlock_record *record);
-int semlock_create_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record);
-
 /* posix/held.c: the held instance, and its descriptor if that was lost. */
 int semlock_held_open(semlock_lock *lock, int *fd, int *opened);
-int semlock_still_own(semlock_lock *lock, int fd, const struct stat *seen);
 void semlock_file_over(const semlock_file *file, int fd);
 
 /* posix/spare.c: working without a free descriptor. */
@@ -98,7 +93,6 @@ int semlock_spare(int (*step)(void *), void *argument, semlock_pool *pool);
 int semlock_is_scarce(int fd);
 void semlock_events_silence(int64_t events, int64_t mark);
 void semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark);
-void semlock_events_tidy(semlock_pool *pool);
 void semlock_events_forget_kept(semlock_pool *pool);
 
 /* What each system implements for the POSIX sources: linux/system.c; or kqueue/system.c with
@@ -115,12 +109,7 @@ int semlock_system_unnamed(const char *directory, int32_t mode);
 int semlock_system_link_unnamed(int fd, const char *path, semlock_pool *pool);
 int semlock_system_link_kept(const semlock_lock *lock, semlock_pool *pool);
 int semlock_link_by_private_name(const semlock_lock *lock);
-int semlock_system_local(int fd);
 int semlock_system_take_witness(int fd);
-int semlock_system_witness(int fd);
-#define SEMLOCK_LOCAL 1
-#define SEMLOCK_LAYERED 2 /* local, but kernel locks differ between mounts */
-int semlock_system_sync(int fd, int32_t durability, int overwritten);
 
 /* What darwin/system.c and bsd/process.c implement for kqueue/system.c. */
 typedef struct {
@@ -139,15 +128,8 @@ int semlock_private_path(char *room, const char *directory, int32_t length,
 int semlock_temporary_path(char *room, const char *directory, int32_t length,
                            semlock_pool *pool);
 int semlock_is_link(int error);
-int semlock_is_gone(int outcome);
 int semlock_is_unfinished(const struct stat *seen);
-int semlock_describe(int fd, semlock_view *view);
-int semlock_guard(int fd);
-void semlock_unguard(int fd);
-int semlock_still_at(const char *path, const semlock_file *file);
 int semlock_seen_at(const char *path, const semlock_file *file, struct stat *seen);
-int semlock_write_all(int fd, const char *bytes, int32_t length);
-int semlock_read_all(int fd, char *bytes, int32_t capacity);
 int semlock_unlink_exact(const char *path, const semlock_file *file);
 int semlock_remove_aside(const char *path, int32_t directory_length, const semlock_file *file,
                          semlock_pool *pool);

@@ -96,7 +96,7 @@ semlock_hears(const char *path)
     if (handle == INVALID_HANDLE_VALUE) {
         return 0;
     }
-    local = semlock_is_local(handle);
+    local = semlock_system_local(handle);
     CloseHandle(handle);
     return local;
 }

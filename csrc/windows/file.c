@@ -38,7 +38,7 @@ semlock_handle(const semlock_file *file)
 
 /* Does the (negative) error mean that nothing is at the path? */
 int
-semlock_is_absent(int error)
+semlock_is_gone(int error)
 {
     return error == -ERROR_FILE_NOT_FOUND || error == -ERROR_PATH_NOT_FOUND ||
            error == -ERROR_DIRECTORY;
@@ -90,7 +90,7 @@ semlock_exists(const WCHAR *path)
         return 1;
     }
     error = semlock_last_error();
-    if (semlock_is_absent(error)) {
+    if (semlock_is_gone(error)) {
         return 0;
     }
     return error == -ERROR_SHARING_VIOLATION || is_leaving(path) ? 1 : error;
@@ -144,7 +144,7 @@ semlock_still_at(const WCHAR *path, const semlock_file *file)
     if (handle == INVALID_HANDLE_VALUE) {
         error = semlock_last_error();
         /* A deleted file is no longer a lock, ours or another. */
-        return semlock_is_absent(error) || is_leaving(path) ? 0 : error;
+        return semlock_is_gone(error) || is_leaving(path) ? 0 : error;
     }
     error = semlock_identity(handle, &seen);
     CloseHandle(handle);
@@ -236,8 +236,8 @@ semlock_take_witness(HANDLE handle)
     return take_byte(handle, WITNESS_BYTE);
 }
 
-/* Like semlock_witness, but a free witness is kept locked (shared) until the handle is closed:
- * no other process can come to hold the file meanwhile. */
+/* Like semlock_system_witness, but a free witness is kept locked (shared) until the handle is
+ * closed: no other process can come to hold the file meanwhile. */
 int
 semlock_hold_off(HANDLE handle)
 {
@@ -249,7 +249,7 @@ semlock_hold_off(HANDLE handle)
 /* 1 taken, 0 free, -1 not known here.  Windows can only query a lock by taking it; a shared
  * lock does not change the answer for other queries. */
 int
-semlock_witness(HANDLE handle)
+semlock_system_witness(HANDLE handle)
 {
     int outcome = lock_byte(handle, WITNESS_BYTE, 0);
 
@@ -260,49 +260,67 @@ semlock_witness(HANDLE handle)
 }
 
 int
-semlock_write_all(HANDLE handle, const char *bytes, int32_t length)
+semlock_write_at(HANDLE handle, const char *bytes, int32_t length, int32_t at)
 {
-    OVERLAPPED place;
+    OVERLAPPED place = {.Offset = (DWORD)at};
     DWORD count;
 
-    for (int32_t done = 0; done < length; done += (int32_t)count) {
-        memset(&place, 0, sizeof place);
-        place.Offset = (DWORD)done;
-        if (!WriteFile(handle, bytes + done, (DWORD)(length - done), &count, &place)) {
-            return semlock_last_error();
-        }
-        if (count == 0) {
-            return -ERROR_DISK_FULL;
-        }
-    }
-    return 0;
+    return WriteFile(handle, bytes, (DWORD)length, &count, &place) ? (int)count
+                                                                   : semlock_last_error();
 }
 
-/* Read up to `capacity` bytes from the beginning: the number of bytes, or an error. */
 int
-semlock_read_all(HANDLE handle, char *bytes, int32_t capacity)
+semlock_read_at(HANDLE handle, char *bytes, int32_t length, int32_t at)
 {
-    OVERLAPPED place;
+    OVERLAPPED place = {.Offset = (DWORD)at};
     DWORD count;
-    int32_t done = 0;
+    int error;
 
-    while (done < capacity) {
-        memset(&place, 0, sizeof place);
-        place.Offset = (DWORD)done;
-        if (!ReadFile(handle, bytes + done, (DWORD)(capacity - done), &count, &place)) {
-            int error = semlock_last_error();
-
-            if (error == -ERROR_HANDLE_EOF) {
-                break;
-            }
-            return error;
-        }
-        if (count == 0) {
-            break;
-        }
-        done += (int32_t)count;
+    if (ReadFile(handle, bytes, (DWORD)length, &count, &place)) {
+        return (int)count;
     }
-    return done;
+    error = semlock_last_error();
+    return error == -ERROR_HANDLE_EOF ? 0 : error;
+}
+
+int
+semlock_shorten(HANDLE handle, int32_t length)
+{
+    FILE_END_OF_FILE_INFO end;
+
+    end.EndOfFile.QuadPart = length;
+    return SetFileInformationByHandle(handle, FileEndOfFileInfo, &end, sizeof end)
+               ? 0
+               : semlock_last_error();
+}
+
+/* Windows has one flush that is documented for every filesystem; it writes the data, the
+ * file's metadata and, where the drive supports it, the drive's cache. */
+int
+semlock_system_sync(HANDLE handle, int32_t durability, int overwritten)
+{
+    (void)overwritten;
+    return durability == SEMLOCK_SYNC_NONE || FlushFileBuffers(handle) ? 0
+                                                                       : semlock_last_error();
+}
+
+void
+semlock_os_close(HANDLE handle)
+{
+    CloseHandle(handle);
+}
+
+/* Closing the handle releases the guard. */
+void
+semlock_close_guarded(HANDLE handle)
+{
+    CloseHandle(handle);
+}
+
+int
+semlock_os_path(WCHAR *room, const char *path)
+{
+    return semlock_wide(room, path, (int32_t)strlen(path));
 }
 
 /* Rename this file in its directory, without replacing another file. */
@@ -418,12 +436,21 @@ semlock_private_remove(const semlock_file *file, const char *directory, int32_t 
     return 0;
 }
 
+int
+semlock_file_is_open(semlock_file *file)
+{
+    return file->handle != -1;
+}
+
+/* A winner keeps neither a ticket nor an event source: nothing is to be given back. */
 void
-semlock_forget(semlock_lock *lock, semlock_pool *pool)
+semlock_ticket_leave(semlock_lock *lock)
+{
+    (void)lock;
+}
+
+void
+semlock_events_tidy(semlock_pool *pool)
 {
     (void)pool;
-    if (lock->file.handle != -1) {
-        CloseHandle(semlock_handle(&lock->file));
-    }
-    semlock_object_freed(lock);
 }

@@ -1,6 +1,5 @@
 /* Windows: inspecting a path without following a link, opening a device, or reading more than
  * the largest record. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "windows/system.h"
@@ -110,7 +109,7 @@ has_local_root(WCHAR *full)
  * cluster volume looks like a fixed disk, and so may a volume that a program provides; neither
  * has one of these names.  A kind that is not listed counts as remote. */
 int
-semlock_is_local(HANDLE handle)
+semlock_system_local(HANDLE handle)
 {
     static const WCHAR *const kinds[] = {L"NTFS", L"ReFS", L"FAT32", L"exFAT", L"FAT"};
     WCHAR full[SEMLOCK_PATH_ROOM];
@@ -138,40 +137,6 @@ semlock_is_local(HANDLE handle)
     return 0;
 }
 
-/* Read the record as it was while the file was at the path.  If two reads agree, and the path
- * named this file in between, the file was not being rewritten for its next use. */
-static int
-read_stable(HANDLE handle, const WCHAR *path, semlock_view *view, char *bytes,
-            int32_t capacity)
-{
-    semlock_file file = {
-        .handle = -1, .dev = view->dev, .ino = view->ino, .ino_high = view->ino_high};
-    char *again = malloc((size_t)capacity);
-    int outcome = -ERROR_NOT_ENOUGH_MEMORY;
-    int length = 0;
-
-    if (again != NULL) {
-        outcome = length = semlock_read_all(handle, bytes, capacity);
-    }
-    if (outcome >= 0) {
-        outcome = semlock_still_at(path, &file);
-        if (outcome == 1) {
-            outcome = semlock_read_all(handle, again, capacity);
-            if (outcome >= 0) {
-                outcome = outcome == length && memcmp(bytes, again, (size_t)length) == 0
-                              ? SEMLOCK_OK
-                              : SEMLOCK_CHANGED;
-            }
-        }
-        else if (outcome == 0) {
-            outcome = SEMLOCK_CHANGED;
-        }
-    }
-    free(again);
-    view->length = length < 0 ? 0 : length;
-    return outcome;
-}
-
 static HANDLE
 open_to_look(const WCHAR *path, DWORD rights)
 {
@@ -181,15 +146,15 @@ open_to_look(const WCHAR *path, DWORD rights)
 
 /* Read the attributes only.  This works for files that cannot be opened for reading, however P
  * is shared: every user who may list the directory may read attributes. */
-static int
-look_at_attributes(const WCHAR *path, semlock_view *view)
+int
+semlock_describe_path(const WCHAR *path, semlock_view *view)
 {
     HANDLE handle = open_to_look(path, FILE_READ_ATTRIBUTES);
     int outcome;
 
     if (handle == INVALID_HANDLE_VALUE) {
         outcome = semlock_last_error();
-        if (semlock_is_absent(outcome)) {
+        if (semlock_is_gone(outcome)) {
             return SEMLOCK_FREE;
         }
         /* Already deleted, and only there until its last handle is closed: inspect again. */
@@ -200,69 +165,16 @@ look_at_attributes(const WCHAR *path, semlock_view *view)
     return outcome;
 }
 
-/* SEMLOCK_OK with view and bytes; SEMLOCK_FREE if nothing is there; SEMLOCK_CHANGED if the
- * lock changed hands meanwhile, so that the caller inspects again; or an error.  Errors of
- * opening and reading the content (denied, not shared, locked, or too large, which comes with
- * as many bytes as fit) also come with a view. */
+/* Open a path that was a regular file a moment ago: SEMLOCK_CHANGED if it is gone. */
 int
-semlock_inspect(const char *path, semlock_pool *pool, semlock_view *view, char *bytes,
-                int32_t capacity)
+semlock_open_to_read(const WCHAR *path, HANDLE *handle)
 {
-    WCHAR place[SEMLOCK_PATH_ROOM];
-    semlock_view opened;
-    HANDLE handle;
-    int outcome = semlock_wide(place, path, (int32_t)strlen(path));
+    int error;
 
-    (void)pool;
-    memset(view, 0, sizeof *view);
-    if (outcome == 0) {
-        outcome = look_at_attributes(place, view);
+    *handle = open_to_look(path, GENERIC_READ);
+    if (*handle != INVALID_HANDLE_VALUE) {
+        return SEMLOCK_OK;
     }
-    if (outcome != 0 || view->kind != SEMLOCK_REGULAR) {
-        return outcome;
-    }
-    handle = open_to_look(place, GENERIC_READ);
-    if (handle == INVALID_HANDLE_VALUE) {
-        outcome = semlock_last_error();
-        return semlock_is_absent(outcome) ? SEMLOCK_CHANGED : outcome;
-    }
-    outcome = semlock_describe(handle, &opened);
-    if (outcome == 0 && (opened.ino != view->ino || opened.ino_high != view->ino_high ||
-                         opened.dev != view->dev || opened.kind != SEMLOCK_REGULAR)) {
-        outcome = SEMLOCK_CHANGED;
-    }
-    if (outcome == 0) {
-        *view = opened;
-        outcome = read_stable(handle, place, view, bytes, capacity);
-        if (outcome == SEMLOCK_OK && view->size > view->length) {
-            outcome = -ERROR_FILE_TOO_LARGE;
-        }
-        view->local = semlock_is_local(handle);
-        view->witness = semlock_witness(handle);
-    }
-    CloseHandle(handle);
-    return outcome;
-}
-
-/* Is the inspected instance still at the path, unchanged?  SEMLOCK_OK also if this is not
- * known. */
-int
-semlock_confirm(const char *path, semlock_pool *pool, const semlock_view *judged)
-{
-    WCHAR place[SEMLOCK_PATH_ROOM];
-    semlock_view now;
-    int outcome = semlock_wide(place, path, (int32_t)strlen(path));
-
-    (void)pool;
-    memset(&now, 0, sizeof now);
-    if (outcome == 0) {
-        outcome = look_at_attributes(place, &now);
-    }
-    if (outcome != SEMLOCK_OK) {
-        return outcome < 0 ? SEMLOCK_OK : outcome; /* a file being deleted has changed */
-    }
-    return now.ino == judged->ino && now.ino_high == judged->ino_high &&
-                   now.dev == judged->dev && now.ctime_ns == judged->ctime_ns
-               ? SEMLOCK_OK
-               : SEMLOCK_CHANGED;
+    error = semlock_last_error();
+    return semlock_is_gone(error) ? SEMLOCK_CHANGED : error;
 }

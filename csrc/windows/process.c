@@ -46,15 +46,22 @@ semlock_thread(void)
     return number;
 }
 
+/* A time of Windows as nanoseconds since 1970. */
+int64_t
+semlock_filetime_ns(FILETIME time)
+{
+    return ((int64_t)((uint64_t)time.dwHighDateTime << 32 | time.dwLowDateTime) -
+            SEMLOCK_FILETIME_OF_1970) *
+           100;
+}
+
 int64_t
 semlock_wall_ns(void)
 {
     FILETIME now;
 
     GetSystemTimePreciseAsFileTime(&now);
-    return ((int64_t)((uint64_t)now.dwHighDateTime << 32 | now.dwLowDateTime) -
-            SEMLOCK_FILETIME_OF_1970) *
-           100;
+    return semlock_filetime_ns(now);
 }
 
 int64_t
@@ -170,7 +177,7 @@ name_boot(char *text, size_t room)
     error = read_registry("SYSTEM\\CurrentControlSet\\Control\\Session Manager\\"
                           "Memory Management\\PrefetchParameters",
                           "BootId", REG_DWORD, &boots, &boots_size);
-    if (error != 0 && !semlock_is_absent(error)) {
+    if (error != 0 && !semlock_is_gone(error)) {
         return;
     }
     for (DWORD i = 0; i < size && guid[i] != 0; i++) {
@@ -192,7 +199,7 @@ process_space(void)
 {
     WCHAR name[MAX_COMPUTERNAME_LENGTH + 1];
     DWORD length = MAX_COMPUTERNAME_LENGTH + 1;
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = SEMLOCK_NO_HASH;
 
     if (!GetComputerNameW(name, &length)) {
         return 0;
@@ -265,7 +272,9 @@ semlock_boot_time(void)
 void
 semlock_enter(semlock_pool *pool)
 {
-    (void)pool;
+    if (semlock_load64(&pool->life) == 0) {
+        semlock_store64(&pool->life, 1);
+    }
 }
 
 void

@@ -114,7 +114,7 @@ join_queue(semlock_place *place)
         if (error == SEMLOCK_HELD) {
             number++; /* another waiter asked at the same moment */
         }
-        else if (semlock_is_absent(error)) {
+        else if (semlock_is_gone(error)) {
             error = make_queue(place);
             if (error != 0) {
                 return error;

@@ -70,24 +70,17 @@ int semlock_temporary_path(WCHAR *room, const char *directory, int32_t length,
 /* windows/file.c: the steps that several calls share. */
 int semlock_last_error(void);
 HANDLE semlock_handle(const semlock_file *file);
-int semlock_is_absent(int error);
 int semlock_is_unsupported(int error);
 int semlock_exists(const WCHAR *path);
 int semlock_identity(HANDLE handle, semlock_file *file);
 int semlock_same_file(const semlock_file *a, const semlock_file *b);
-int semlock_still_at(const WCHAR *path, const semlock_file *file);
-int semlock_guard(HANDLE handle);
-int semlock_is_kept_out(int guard);
-void semlock_unguard(HANDLE handle);
 int semlock_take_witness(HANDLE handle);
-int semlock_witness(HANDLE handle);
-int semlock_hold_off(HANDLE handle);
-int semlock_write_all(HANDLE handle, const char *bytes, int32_t length);
-int semlock_read_all(HANDLE handle, char *bytes, int32_t capacity);
 int semlock_rename(HANDLE handle, const WCHAR *from, const WCHAR *to);
 int semlock_delete(HANDLE handle, const WCHAR *path, const WCHAR *aside);
 
-/* windows/process.c: a process handle that can be waited for, or -1. */
+/* windows/process.c */
+int64_t semlock_filetime_ns(FILETIME time);
+/* A process handle that can be waited for, or -1. */
 int64_t semlock_process_open(int64_t pid);
 
 /* windows/tickets.c: the result of reading a queue: the tickets between two numbers. */
@@ -120,9 +113,5 @@ int semlock_sleep_on(const HANDLE *handles, DWORD count, int64_t left);
 int semlock_stand_in_queue(semlock_waiting *waiting, semlock_pool *pool);
 int semlock_still_first(semlock_waiting *waiting, int32_t which, semlock_pool *pool);
 void semlock_place_pass_by(semlock_place *place, semlock_pool *pool);
-
-/* windows/inspect.c: what a file is, and whether it is on a known local filesystem. */
-int semlock_describe(HANDLE handle, semlock_view *view);
-int semlock_is_local(HANDLE handle);
 
 #endif

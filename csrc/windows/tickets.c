@@ -148,7 +148,7 @@ take_away(const WCHAR *name)
                          OPEN_EXISTING, FILE_FLAG_OPEN_REPARSE_POINT, NULL);
     if (handle == INVALID_HANDLE_VALUE) {
         error = semlock_last_error();
-        return semlock_is_absent(error) ? 0 : error;
+        return semlock_is_gone(error) ? 0 : error;
     }
     error = semlock_delete(handle, name, aside);
     CloseHandle(handle);
@@ -211,7 +211,7 @@ semlock_ticket_clean(const char *path, semlock_pool *pool)
                          FILE_FLAG_OPEN_REPARSE_POINT, NULL);
     if (handle == INVALID_HANDLE_VALUE) {
         outcome = semlock_last_error();
-        return semlock_is_absent(outcome)            ? SEMLOCK_FREE
+        return semlock_is_gone(outcome)              ? SEMLOCK_FREE
                : outcome == -ERROR_SHARING_VIOLATION ? SEMLOCK_ALIVE
                                                      : outcome;
     }

@@ -49,28 +49,11 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
     return waiting->blind ? SEMLOCK_BLIND : SEMLOCK_OK;
 }
 
-/* Is the witness of the file at the path taken? 1, 0, or -1 if it is not known. */
-static int
-witness_at(const WCHAR *path)
-{
-    HANDLE handle = CreateFileW(path, GENERIC_READ, SEMLOCK_SHARE_ALL, NULL, OPEN_EXISTING,
-                                FILE_FLAG_OPEN_REPARSE_POINT, NULL);
-    int taken;
-
-    if (handle == INVALID_HANDLE_VALUE) {
-        return -1;
-    }
-    taken = semlock_witness(handle);
-    CloseHandle(handle);
-    return taken;
-}
-
 /* Can this instance be skipped without a judgement by the caller?  Yes if its witness is
  * taken, or if the caller has judged it already.  But if its witness was taken at the last
  * look (`dev` and `ino` of the watch) and is free now, it must be judged again. */
 static int
-vouched_for(semlock_watch *watch, const WCHAR *path, const semlock_view *seen,
-            semlock_pool *pool)
+vouched_for(semlock_watch *watch, const semlock_view *seen, semlock_pool *pool)
 {
     int judged = watch->judged_ino == seen->ino && watch->judged_dev == seen->dev &&
                  watch->judged_ctime_ns == seen->ctime_ns;
@@ -83,7 +66,7 @@ vouched_for(semlock_watch *watch, const WCHAR *path, const semlock_view *seen,
         return judged;
     }
     watch->ino = watch->dev = 0;
-    if (witness_at(path) == 1) {
+    if (semlock_witness_at(watch->path, NULL) == 1) {
         watch->ino = seen->ino;
         watch->dev = seen->dev;
         return 1;
@@ -115,7 +98,7 @@ look_at_path(semlock_watch *watch, semlock_pool *pool)
     if (outcome != 0) {
         return SEMLOCK_LOOK;
     }
-    return vouched_for(watch, path, &seen, pool) ? SEMLOCK_ARMED : SEMLOCK_LOOK;
+    return vouched_for(watch, &seen, pool) ? SEMLOCK_ARMED : SEMLOCK_LOOK;
 }
 
 static int

@@ -399,7 +399,7 @@ one_lock(const char *name, int32_t in_place)
 {
     semlock_lock first, second;
     semlock_view view, last = {0};
-    char a[ROOM], b[ROOM], bytes[500];
+    char a[ROOM], b[ROOM], bytes[500], again[sizeof text];
     int before = handles();
     int kept = 0, reused = 0;
     const char *vouched;
@@ -429,12 +429,14 @@ one_lock(const char *name, int32_t in_place)
         CHECK(round < 2 || !reused || (view.ino == last.ino && view.dev == last.dev));
         last = view;
         CHECK(semlock_check(&first, &pool) == SEMLOCK_OK);
-        CHECK(semlock_refresh(&first, &pool, text, record.length) == SEMLOCK_OK);
-        CHECK(semlock_refresh(&first, &pool, text, record.length - 1) == BAD_ARGUMENT);
+        memcpy(again, text, sizeof text);
+        memcpy(again + record.token_at, first.token, 32);
+        CHECK(semlock_refresh(&first, &pool, again, record.length) == SEMLOCK_OK);
+        CHECK(semlock_refresh(&first, &pool, again, record.length - 1) == BAD_ARGUMENT);
         CHECK(semlock_remove(a, &pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) ==
               SEMLOCK_CHANGED);
         CHECK(semlock_inspect(a, &pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
-        CHECK(memcmp(bytes, text, (size_t)record.length) == 0);
+        CHECK(memcmp(bytes, again, (size_t)record.length) == 0);
         CHECK(view.witness != 1 || semlock_remove(a, &pool, &view, bytes, 0) == SEMLOCK_ALIVE);
         bytes[0] ^= 1;
         CHECK(semlock_remove(a, &pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) ==

@@ -1,6 +1,5 @@
-/* Windows: trying to acquire.  The order of the steps and the reasons are in semlock.h,
- * CREATING. */
-#include <stdlib.h>
+/* Windows: creating the lock file, until it is renamed to P.  The order of the steps and the
+ * reasons are in semlock.h, CREATING. */
 #include <string.h>
 
 #include "windows/system.h"
@@ -25,8 +24,8 @@ is_transient(int outcome)
            outcome == -ERROR_DELETE_PENDING;
 }
 
-static int
-is_short_of_handles(int outcome)
+int
+semlock_is_short(int outcome)
 {
     return outcome == -ERROR_NO_SYSTEM_RESOURCES; /* see semlock_last_error */
 }
@@ -56,7 +55,7 @@ adopt(semlock_file *file, const semlock_record *record)
         return error;
     }
     file->mode = record->mode;
-    file->local = semlock_is_local(handle);
+    file->local = semlock_system_local(handle);
     if (file->local) {
         int outcome = semlock_take_witness(handle);
 
@@ -64,53 +63,6 @@ adopt(semlock_file *file, const semlock_record *record)
             return SEMLOCK_CHANGED;
         }
         file->witness = outcome == 0 && !record->detached;
-    }
-    return 0;
-}
-
-static int
-shorten(HANDLE handle, int32_t length)
-{
-    FILE_END_OF_FILE_INFO end;
-
-    end.EndOfFile.QuadPart = length;
-    return SetFileInformationByHandle(handle, FileEndOfFileInfo, &end, sizeof end)
-               ? 0
-               : semlock_last_error();
-}
-
-/* Write the record and sync it if the record's durability asks.  Windows has one flush that is
- * documented for every filesystem; it writes the data, the file's metadata and, where the
- * drive supports it, the drive's cache. */
-static int
-fill(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
-{
-    char small[1024];
-    char *bytes = small;
-    semlock_file *file = &lock->file;
-    HANDLE handle = semlock_handle(file);
-    int error;
-
-    if (record->length > (int32_t)sizeof small) {
-        bytes = malloc((size_t)record->length);
-        if (bytes == NULL) {
-            return -ERROR_NOT_ENOUGH_MEMORY;
-        }
-    }
-    semlock_stamp(record, file, lock, pool, bytes);
-    error = semlock_write_all(handle, bytes, record->length);
-    if (bytes != small) {
-        free(bytes);
-    }
-    if (error == 0 && record->length < file->length) {
-        error = shorten(handle, record->length);
-    }
-    if (error != 0) {
-        return error;
-    }
-    file->length = record->length;
-    if (record->durability != SEMLOCK_SYNC_NONE && !FlushFileBuffers(handle)) {
-        return semlock_last_error();
     }
     return 0;
 }
@@ -127,7 +79,7 @@ publish(semlock_file *file, const WCHAR *from, const WCHAR *path, int32_t named_
         if (!taken && semlock_still_at(path, file) == 1) {
             outcome = 0;
         }
-        else if (semlock_is_absent(outcome) && semlock_still_at(from, file) == 0) {
+        else if (semlock_is_gone(outcome) && semlock_still_at(from, file) == 0) {
             outcome = SEMLOCK_CHANGED; /* removed by another process as abandoned: retry */
         }
         else {
@@ -143,28 +95,19 @@ publish(semlock_file *file, const WCHAR *from, const WCHAR *path, int32_t named_
     return outcome;
 }
 
-/* The fastest way: a kept claim of this directory is renamed to P. */
-static int
-try_kept(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
-         const WCHAR *path)
+/* A kept claim of this directory is renamed to P. */
+int
+semlock_publish_kept(semlock_lock *lock, semlock_pool *pool)
 {
     WCHAR name[SEMLOCK_PATH_ROOM];
-    semlock_file *file = &lock->file;
-    int outcome = semlock_private_path(name, lock->path, lock->directory_length, file);
+    WCHAR path[SEMLOCK_PATH_ROOM];
+    int outcome = semlock_private_path(name, lock->path, lock->directory_length, &lock->file);
 
+    (void)pool;
     if (outcome == 0) {
-        outcome = fill(lock, pool, record);
+        outcome = semlock_wide(path, lock->path, lock->path_length);
     }
-    if (outcome == 0) {
-        outcome = publish(file, name, path, SEMLOCK_NAMED_BEFORE);
-    }
-    if (outcome == SEMLOCK_HELD && semlock_pool_put(pool, lock, file)) {
-        semlock_file_reset(file);
-    }
-    else if (outcome != SEMLOCK_OK) {
-        semlock_file_dispose(file, lock->path, lock->directory_length);
-    }
-    return outcome;
+    return outcome == 0 ? publish(&lock->file, name, path, SEMLOCK_NAMED_BEFORE) : outcome;
 }
 
 /* Create under a random name, and rename to P when complete. -ERROR_NOT_SUPPORTED where this
@@ -193,7 +136,7 @@ try_named(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
         outcome = -ERROR_NOT_SUPPORTED;
     }
     if (outcome == 0) {
-        outcome = fill(lock, pool, record);
+        outcome = semlock_fill(lock, pool, record);
     }
     if (outcome == 0) {
         outcome = publish(file, name, path, 0);
@@ -241,7 +184,7 @@ try_in_place(semlock_lock *lock, semlock_pool *pool, const semlock_record *recor
         outcome = still == 0 ? SEMLOCK_CHANGED : (still < 0 ? still : 0);
     }
     if (outcome == 0) {
-        outcome = fill(lock, pool, record);
+        outcome = semlock_fill(lock, pool, record);
     }
     if (outcome == 0) {
         outcome = finish(handle);
@@ -257,13 +200,17 @@ try_in_place(semlock_lock *lock, semlock_pool *pool, const semlock_record *recor
     return outcome;
 }
 
-static int
-try_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
-          const WCHAR *path)
+/* Create a new file: whole at once where that is safe, else in place. */
+int
+semlock_create_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
 {
-    int outcome = SEMLOCK_CHANGED;
+    WCHAR path[SEMLOCK_PATH_ROOM];
+    int outcome = semlock_wide(path, lock->path, lock->path_length);
     int in_place = record->in_place;
 
+    if (outcome != 0) {
+        return outcome;
+    }
     for (int again = 0; again < CHANGED_TRIES; again++) {
         outcome = in_place ? try_in_place(lock, pool, record, path)
                            : try_named(lock, pool, record, path);
@@ -287,98 +234,13 @@ try_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record,
     return outcome;
 }
 
-static int
-attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, int seen_free,
-        int anyway)
+/* Is anything at the lock's path? */
+int
+semlock_is_at_path(const semlock_lock *lock)
 {
     WCHAR path[SEMLOCK_PATH_ROOM];
-    int outcome = semlock_wide(path, lock->path, lock->path_length);
 
-    if (outcome != 0) {
-        return outcome;
-    }
-    if (semlock_load32(&lock->expect_held) && !seen_free) {
-        if (semlock_exists(path) == 1) {
-            return SEMLOCK_HELD;
-        }
-        seen_free = 1;
-    }
-    if (!anyway) {
-        outcome = semlock_must_make_way(lock, pool);
-        if (outcome != SEMLOCK_OK) {
-            return outcome;
-        }
-    }
-    if (!record->in_place && !record->detached &&
-        semlock_pool_take(pool, lock, record->mode, &lock->file)) {
-        outcome = try_kept(lock, pool, record, path);
-        if (outcome == SEMLOCK_OK || outcome == SEMLOCK_HELD) {
-            return outcome;
-        }
-        /* The kept file failed for some reason; a fresh one shows whether the reason persists.
-         */
-    }
-    if (!seen_free && semlock_exists(path) == 1) {
-        return SEMLOCK_HELD;
-    }
-    outcome = try_fresh(lock, pool, record, path);
-    if (is_short_of_handles(outcome)) {
-        /* Idle kept claims must not be the reason why a lock cannot be acquired. */
-        semlock_pool_drain_entered(pool, NULL, 0);
-        outcome = try_fresh(lock, pool, record, path);
-    }
-    return outcome;
-}
-
-static int
-try_one(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway)
-{
-    const semlock_record *record = lock->record;
-    int outcome = semlock_object_begin(lock, pool);
-
-    if (outcome != SEMLOCK_OK) {
-        return outcome;
-    }
-    outcome = attempt(lock, pool, record, seen_free, anyway);
-    if (outcome == SEMLOCK_OK) {
-        semlock_add32(&pool->holding[lock->file.ino % SEMLOCK_BURSTS], 1);
-        return semlock_object_won(lock, record);
-    }
-    if (outcome == SEMLOCK_HELD) {
-        outcome = semlock_object_seen_held(lock);
-    }
-    return semlock_object_failed(lock, outcome);
-}
-
-int
-semlock_try(semlock_lock *lock, semlock_pool *pool)
-{
-    return try_one(lock, pool, 0, 0);
-}
-
-static int
-try_out_of_turn(semlock_lock *lock, semlock_pool *pool, int seen_free)
-{
-    int outcome = try_one(lock, pool, seen_free, 1);
-
-    if (outcome == SEMLOCK_OK && lock->turns != SEMLOCK_NO_TURNS) {
-        semlock_burst_began(pool, lock);
-    }
-    return outcome;
-}
-
-/* The same for waiters whose turn it is, and for callers that do not wait. */
-int
-semlock_try_anyway(semlock_lock *lock, semlock_pool *pool)
-{
-    return try_out_of_turn(lock, pool, 0);
-}
-
-/* The same for a waiter that has just seen the path free: no further check. */
-int
-semlock_try_free(semlock_lock *lock, semlock_pool *pool)
-{
-    return try_out_of_turn(lock, pool, 1);
+    return semlock_wide(path, lock->path, lock->path_length) == 0 && semlock_exists(path) == 1;
 }
 
 /* Many tries in one call.  Windows has no cheaper way to check many names at once. */
@@ -386,10 +248,13 @@ void
 semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
                  int anyway, semlock_pool *pool)
 {
+    semlock_enter(pool);
     for (int32_t i = 0; i < count; i++) {
-        int outcome = try_one(locks[i], pool, 0, anyway && locks[i]->turns != SEMLOCK_FAIR);
+        int outcome =
+            semlock_try_entered(locks[i], pool, 0, anyway && locks[i]->turns != SEMLOCK_FAIR);
 
         errors[i] = outcome < 0 ? outcome : 0;
         outcomes[i] = (char)(outcome < 0 ? -1 : outcome);
     }
+    semlock_leave(pool);
 }

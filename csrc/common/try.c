@@ -1,0 +1,143 @@
+/* Trying to acquire.  How the file comes to its path is the platform's: posix/create.c,
+ * windows/create.c. */
+#include "core.h"
+
+/* The fastest way: a kept claim of this directory comes to P. */
+static int
+create_kept(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
+{
+    semlock_file *file = &lock->file;
+    int outcome = SEMLOCK_CHANGED;
+
+    file->witness_at = record->witness_at;
+    if (semlock_file_is_open(file)) {
+        outcome = semlock_fill(lock, pool, record);
+    }
+    if (outcome == 0) {
+        outcome = semlock_publish_kept(lock, pool);
+    }
+    if (outcome == SEMLOCK_HELD && semlock_pool_put(pool, lock, file)) {
+        semlock_file_reset(file);
+    }
+    else if (outcome != SEMLOCK_OK) {
+        semlock_file_dispose(file, lock->path, lock->directory_length);
+    }
+    return outcome;
+}
+
+static int
+attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, int seen_free,
+        int anyway)
+{
+    int outcome;
+
+    if (semlock_load32(&lock->expect_held) && !seen_free) {
+        if (semlock_is_at_path(lock)) {
+            return SEMLOCK_HELD;
+        }
+        seen_free = 1;
+    }
+    if (!anyway) {
+        outcome = semlock_must_make_way(lock, pool);
+        if (outcome != SEMLOCK_OK) {
+            return outcome;
+        }
+    }
+    if (!record->in_place && !record->detached &&
+        semlock_pool_take(pool, lock, record->mode, &lock->file)) {
+        outcome = create_kept(lock, pool, record);
+        if (outcome == SEMLOCK_OK || outcome == SEMLOCK_HELD || outcome == -EINTR) {
+            return outcome;
+        }
+        /* The kept file failed for some reason; a fresh one shows whether the reason persists.
+         */
+    }
+    if (!seen_free && semlock_is_at_path(lock)) {
+        return SEMLOCK_HELD;
+    }
+    outcome = semlock_create_fresh(lock, pool, record);
+    if (semlock_is_short(outcome)) {
+        /* Idle kept claims must not be the reason why a lock cannot be acquired. */
+        semlock_pool_drain_entered(pool, NULL, 0);
+        outcome = semlock_create_fresh(lock, pool, record);
+    }
+    return outcome;
+}
+
+/* A file is at the path.  When it is time to judge its holder, a taken witness is enough proof
+ * of life, unless the caller's policy uses other evidence. */
+int
+semlock_seen_held(semlock_lock *lock)
+{
+    int outcome = semlock_object_seen_held(lock);
+    int finished = 0;
+
+    if (outcome == SEMLOCK_LOOK && lock->vouched &&
+        semlock_witness_at(lock->path, &finished) == 1 && finished) {
+        semlock_store64(&lock->look_at, semlock_now_ns() + SEMLOCK_VOUCHED_NS);
+        outcome = SEMLOCK_HELD;
+    }
+    return outcome;
+}
+
+int
+semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway)
+{
+    const semlock_record *record = lock->record;
+    int outcome = semlock_object_begin(lock, pool);
+
+    if (outcome != SEMLOCK_OK) {
+        return outcome;
+    }
+    if (record->life != 0 && record->life != pool->life) {
+        return semlock_object_failed(lock, SEMLOCK_FORKED); /* it names the parent */
+    }
+    outcome = attempt(lock, pool, record, seen_free, anyway);
+    if (outcome == SEMLOCK_OK) {
+        semlock_add32(&pool->holding[lock->file.ino % SEMLOCK_BURSTS], 1);
+        return semlock_object_won(lock, record);
+    }
+    if (outcome == SEMLOCK_HELD) {
+        outcome = semlock_seen_held(lock);
+    }
+    return semlock_object_failed(lock, outcome);
+}
+
+int
+semlock_try(semlock_lock *lock, semlock_pool *pool)
+{
+    int outcome;
+
+    semlock_enter(pool);
+    outcome = semlock_try_entered(lock, pool, 0, 0);
+    semlock_leave(pool);
+    return outcome;
+}
+
+static int
+try_out_of_turn(semlock_lock *lock, semlock_pool *pool, int seen_free)
+{
+    int outcome;
+
+    semlock_enter(pool);
+    outcome = semlock_try_entered(lock, pool, seen_free, 1);
+    if (outcome == SEMLOCK_OK && lock->turns != SEMLOCK_NO_TURNS) {
+        semlock_burst_began(pool, lock);
+    }
+    semlock_leave(pool);
+    return outcome;
+}
+
+/* The same for waiters whose turn it is, and for callers that do not wait. */
+int
+semlock_try_anyway(semlock_lock *lock, semlock_pool *pool)
+{
+    return try_out_of_turn(lock, pool, 0);
+}
+
+/* The same for a waiter that has just seen the path free: no further check. */
+int
+semlock_try_free(semlock_lock *lock, semlock_pool *pool)
+{
+    return try_out_of_turn(lock, pool, 1);
+}
