@@ -115,6 +115,7 @@ def acquire_file_lock(
     should_remove_stale_lock: ShouldRemove | None = None,
     metadata: dict[str, Any] | None = None,
     mode: int = 0o644,
+    make_dirs: bool = False,
     durability: Durability = "full",
 ) -> FileLockHandle:
     """Lock a target by the file ``<target>.lock``; all times are in seconds.
@@ -131,7 +132,8 @@ def acquire_file_lock(
     :should_reclaim:            asked with a ``ReclaimQuestion`` instead of the age rule
     :should_remove_stale_lock:  asked with a ``StaleSnapshot``; without it none is removed
     :metadata:                  shown by ``held_entries``
-    :mode, durability:          as for ``semlock.Lock``
+    :mode, make_dirs, durability:  as for ``semlock.Lock``; the target's own directory is
+                                made in any case
 
     Raises ``FileLockTimeoutError`` or ``FileLockStaleError``.
     """
@@ -150,6 +152,7 @@ def acquire_file_lock(
         should_remove_stale_lock=should_remove_stale_lock,
         metadata=metadata,
         mode=mode,
+        make_dirs=make_dirs,
         durability=durability,
     ).run()
 

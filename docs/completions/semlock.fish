@@ -27,6 +27,7 @@ complete -c semlock -n "__fish_seen_subcommand_from run" -s s -l shared -d 'shar
 complete -c semlock -n "__fish_seen_subcommand_from run" -l slots -x -d 'take one of N places: N commands may run at a time'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l fair -d 'strict order: never before a waiter that asked earlier'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l durability -x -a 'full data none' -d 'what is on the disk before the lock is visible (full)'
+complete -c semlock -n "__fish_seen_subcommand_from run" -l make-dirs -d "make missing directories of the lock's path"
 complete -c semlock -n "__fish_seen_subcommand_from run" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'whose lock file it is (semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l owner -x -d 'of a task lock: whose it is, in words'
@@ -49,6 +50,7 @@ complete -c semlock -n "__fish_seen_subcommand_from run; and contains -- -- (com
 complete -c semlock -n "__fish_seen_subcommand_from try" -s m -l tag -x -d 'say in the lock what it is held for'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l owner-pid -x -d 'the process whose lock it is (the shell or program that semlock is called from)'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l durability -x -a 'full data none' -d 'what is on the disk before the lock is visible (full)'
+complete -c semlock -n "__fish_seen_subcommand_from try" -l make-dirs -d "make missing directories of the lock's path"
 complete -c semlock -n "__fish_seen_subcommand_from try" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'whose lock file it is (semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l owner -x -d 'of a task lock: whose it is, in words'
@@ -68,6 +70,7 @@ complete -c semlock -n "__fish_seen_subcommand_from acquire" -s n -l no-wait -d 
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -s m -l tag -x -d 'say in the lock what it is held for'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l owner-pid -x -d 'the process whose lock it is (the shell or program that semlock is called from)'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l durability -x -a 'full data none' -d 'what is on the disk before the lock is visible (full)'
+complete -c semlock -n "__fish_seen_subcommand_from acquire" -l make-dirs -d "make missing directories of the lock's path"
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'whose lock file it is (semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l owner -x -d 'of a task lock: whose it is, in words'
@@ -89,6 +92,7 @@ complete -c semlock -n "__fish_seen_subcommand_from reclaim" -s t -s w -l wait -
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -s m -l tag -x -d 'say in the lock what it is held for'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l owner-pid -x -d 'the process whose lock it is (the shell or program that semlock is called from)'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l durability -x -a 'full data none' -d 'what is on the disk before the lock is visible (full)'
+complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l make-dirs -d "make missing directories of the lock's path"
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l owner -x -d 'of a task lock: whose it is, in words'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l user -x -d "of a task lock: it is this user's"
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l session -x -d 'of a task lock: in this session of the user'

@@ -69,6 +69,7 @@ class Options:
     slots: int | None = None
     fair: bool = False
     durability: str = "full"
+    make_dirs: bool = False
     dialect: str | None = None
     on_conflict_exit: int = HELD
     follow: str | None = None

@@ -55,6 +55,7 @@ def _lock_for(owner: Process, options: Options) -> tuple[BaseLock, str]:
         system,
         tag=tag,
         durability=options.durability,
+        make_dirs=options.make_dirs,
         owner=owner,
         more=systems.asked(options, system),
     )

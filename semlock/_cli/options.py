@@ -106,6 +106,7 @@ DURABILITY = Option(
     "--durability", takes="HOW", choices=DURABILITIES,
     meaning="what is on the disk before the lock is visible (full)",
 )  # fmt: skip
+MAKE_DIRS = Option("--make-dirs", meaning="make missing directories of the lock's path")
 DIALECT = Option(
     "--dialect", takes="SYSTEM", choices=DIALECTS, read=_system,
     meaning="whose lock file it is (semlock)",

@@ -93,7 +93,10 @@ class _Taking:
 def _taking(options: Options, teller: Teller, owner: Process | None) -> _Taking:
     tag = readable(options.tag if options.tag is not None else options.command[0])
     timeout = options.timeout
-    common: Any = {"tag": tag, "durability": options.durability, "on_wait": teller}
+    common: Any = {
+        "tag": tag, "durability": options.durability, "make_dirs": options.make_dirs,
+        "on_wait": teller,
+    }  # fmt: skip
     if options.shared:
         from semlock import SharedLock  # noqa: PLC0415 - for those who share
 
@@ -119,6 +122,7 @@ def _taking(options: Options, teller: Teller, owner: Process | None) -> _Taking:
             system,
             tag=tag,
             durability=options.durability,
+            make_dirs=options.make_dirs,
             fair=options.fair,
             owner=owner,
             more=systems.asked(options, system),

@@ -127,6 +127,7 @@ def make(
     *,
     tag: str | None,
     durability: str,
+    make_dirs: bool = False,
     fair: bool = False,
     owner: Process | None = None,
     more: dict[str, Any] | None = None,
@@ -142,6 +143,8 @@ def make(
         if system.name != OWN:
             raise ValueError(f"--fair is for semlock's own locks, not for {system.name}")
         more["fair"] = True
+    if make_dirs:
+        more["make_dirs"] = True
     lock = system.lock(path, tag=tag, durability=durability, **more)
     if owner is not None:
         lock._leave_to(owner, guarded=guarded)

@@ -21,6 +21,7 @@ from semlock._cli.options import (
     DRY_RUN,
     DURABILITY,
     JSON,
+    MAKE_DIRS,
     NO_AUTO_REFRESH,
     NO_WAIT,
     OWNED,
@@ -56,6 +57,7 @@ VERBS: tuple[Verb, ...] = (
             ),
             Option("--fair", meaning="strict order: never before a waiter that asked earlier"),
             DURABILITY,
+            MAKE_DIRS,
             DIALECT,
             STALE,
             *OWNED,
@@ -105,7 +107,9 @@ VERBS: tuple[Verb, ...] = (
         "take a lock for the calling shell, if it is free",
         where=("holding", "attempt"),
         operands=(LOCK,),
-        options=(TAG, OWNER_PID, DURABILITY, DIALECT, STALE, *OWNED, ALLOW, JSON, QUIET),
+        options=(
+            TAG, OWNER_PID, DURABILITY, MAKE_DIRS, DIALECT, STALE, *OWNED, ALLOW, JSON, QUIET,
+        ),
         does=(
             ("The lock outlives this command. It belongs to the owner: it ends with `semlock "
             "release`, or when the owner ends, after which it may be taken at once."),
@@ -128,8 +132,8 @@ VERBS: tuple[Verb, ...] = (
         where=("holding", "acquire"),
         operands=(LOCK,),
         options=(
-            TIMEOUT, NO_WAIT, TAG, OWNER_PID, DURABILITY, DIALECT, STALE, *OWNED, ALLOW, JSON,
-            QUIET,
+            TIMEOUT, NO_WAIT, TAG, OWNER_PID, DURABILITY, MAKE_DIRS, DIALECT, STALE, *OWNED,
+            ALLOW, JSON, QUIET,
         ),
         does=(
             "As `semlock try`, but it waits.",
@@ -159,6 +163,7 @@ VERBS: tuple[Verb, ...] = (
             TAG,
             OWNER_PID,
             DURABILITY,
+            MAKE_DIRS,
             *OWNED,
             JSON,
             QUIET,

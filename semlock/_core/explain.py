@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 0.05
 
+# What the system says of a path whose directory is missing; -3 is Windows' ERROR_PATH_NOT_FOUND.
+NO_DIRECTORY = (-errno.ENOENT, -errno.ENOTDIR, -3)
+
 # Finds the object of this process that holds a lock; set by the module that knows the objects.
 holder_here: Callable[[BaseLock], BaseLock | None] | None = None
 
@@ -52,7 +55,7 @@ def _status(lock: BaseLock) -> LockStatus | None:
 
 def os_error(path: str, code: int) -> OSError:
     """Say why the system refused to create the lock file."""
-    if code in (-errno.ENOENT, -errno.ENOTDIR, -3):  # -3: Windows' ERROR_PATH_NOT_FOUND
+    if code in NO_DIRECTORY:
         return LockPathError(
             f"{path} can't be created: {_why_not_in(os.path.dirname(path))}",
             path=path,
@@ -72,11 +75,17 @@ def _why_not_in(parent: str) -> str:
     """Say why no file can be created in a directory, and what to do."""
     if os.path.isdir(parent):
         return f"the system allows no new file in {parent}. Use another directory"
-    if os.path.lexists(parent):
-        return f"{parent} is not a directory. Use another path"
+    above = parent
+    while not os.path.lexists(above) and above != os.path.dirname(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        return f"{above} is not a directory. Use another path"
     if "~" in (part[:1] for part in parent.split(os.sep)):
         return f"{parent} does not exist. If ~ is meant as a home, use os.path.expanduser(path)"
-    return f"{parent} does not exist. Create it first (os.makedirs, or mkdir -p in a shell)"
+    return (
+        f"{parent} does not exist. Create it first, or have it created: make_dirs=True (in a shell "
+        "--make-dirs)"
+    )
 
 
 def timeout_error(lock: BaseLock, waited: float) -> LockTimeoutError:

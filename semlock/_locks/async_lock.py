@@ -330,7 +330,7 @@ def _rules(policy: Policy | None) -> object:
 class AsyncLock(AsyncForm, TextLock):  # type: ignore[misc]  # it refuses what Lock does
     """``Lock`` for tasks: held exactly while a file exists at its path.
 
-    :path:        the lock file; its directory must exist
+    :path:        the lock file; its directory must exist, or ``make_dirs`` be true
     :tag:         why it is held, for people; a line of text in the record
     :timeout:     seconds that ``acquire`` waits: ``None`` for ever, 0 one try
     :policy:      when a lock may be taken from its holder (see ``semlock.policy``)
@@ -338,6 +338,7 @@ class AsyncLock(AsyncForm, TextLock):  # type: ignore[misc]  # it refuses what L
     :durability:  what is on the disk before the lock is visible: ``"full"``, ``"data"`` or
                     ``"none"``.  The loop stands still until it is
     :mode:        the lock file's permissions, less the umask; its owner can always use it
+    :make_dirs:   whether missing directories of the path are made when the lock is taken
     :reentrant:   whether the task that holds may acquire again, and release as often
     :fair:        whether this lock is taken only in turn
     :heartbeat:   seconds between refreshes of the record, by a thread; ``None`` for none
@@ -366,6 +367,7 @@ class AsyncLock(AsyncForm, TextLock):  # type: ignore[misc]  # it refuses what L
             retry: Schedule | None = None,
             durability: Durability = "full",
             mode: int = 0o644,
+            make_dirs: bool = False,
             reentrant: bool = False,
             fair: bool = False,
             heartbeat: float | None = None,

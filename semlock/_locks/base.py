@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         retry: Schedule | None
         durability: Durability
         mode: int
+        make_dirs: bool
         reentrant: bool
         fair: bool
         heartbeat: float | None
@@ -122,6 +123,18 @@ class Acquired:
         return f"<{self._lock!r}, acquired>"
 
 
+def make_parents(path: str) -> bool:
+    """Make the directories that a file is to be in; ``False`` if another file is in the way."""
+    parent = os.path.dirname(path)
+    try:
+        os.makedirs(parent, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        return os.path.isdir(parent)
+    except FileNotFoundError:
+        pass  # another process has just removed one of them
+    return True
+
+
 class BaseLock:
     """What all locks do.  A dialect fills in the four methods behind "what a dialect says"."""
 
@@ -133,6 +146,7 @@ class BaseLock:
         "_forked",
         "_heartbeat",
         "_laid_out",
+        "_make_dirs",
         "_mode",
         "_native",
         "_on_lost",
@@ -173,6 +187,7 @@ class BaseLock:
         retry: Schedule | None = None,
         durability: Durability = "full",
         mode: int = 0o644,
+        make_dirs: bool = False,
         reentrant: bool = False,
         fair: bool = False,
         heartbeat: float | None = None,
@@ -194,6 +209,7 @@ class BaseLock:
         self._retry = retry
         self._durability = durability
         self._mode = mode
+        self._make_dirs = make_dirs
         self._heartbeat = None if heartbeat is None else checked_pause(heartbeat, "heartbeat")
         self._on_lost = on_lost
         self._on_wait = on_wait
@@ -322,7 +338,7 @@ class BaseLock:
                 raise explain.timeout_error(self, 0.0)
             return
         if outcome < 0 and outcome != -errno.EINTR:
-            raise explain.os_error(self.path, outcome)  # nothing that waiting could mend
+            outcome = self._mend(outcome)  # waiting could not
         if outcome in _HAD and self._settle(outcome, frame):
             return
         self._refuse_to_wait(frame, timeout)
@@ -391,6 +407,24 @@ class BaseLock:
         outcome: int = try_anyway(self._native, POOL)
         return outcome
 
+    def _made_dirs(self, outcome: int) -> bool:
+        """Make the path's missing directories, if a try failed by them and that was asked for."""
+        missing = self._make_dirs and outcome in explain.NO_DIRECTORY
+        return missing and make_parents(self.path)
+
+    def _mend(self, outcome: int) -> int:
+        """Make the path's missing directories, if that was asked for, and try again.
+
+        Gives the outcome of that try; ``OSError`` if there was another reason.
+        """
+        for _ in range(_TRIES):  # another process may remove an empty directory again
+            if not self._made_dirs(outcome):
+                break
+            outcome = self._try_again()
+        if outcome < 0 and outcome != -errno.EINTR:
+            raise explain.os_error(self.path, outcome)
+        return outcome
+
     def _settle(self, outcome: int, frame: FrameType, waiter: Waiter | None = None) -> bool:
         """Make of the outcome of a try a lock that is held, or one that can't be had now."""
         # Bounded, so that a path that changes hands at every look uses up no more time than
@@ -429,7 +463,8 @@ class BaseLock:
                 outcome = try_lock(self._native, POOL)
                 continue
             elif outcome < 0 and outcome != -errno.EINTR:
-                raise explain.os_error(self.path, outcome)
+                outcome = self._mend(outcome)
+                continue
             fair = self._native.turns == capi.FAIR
             if waiter is not None and not waiter.in_turn(fair=fair):
                 return False

@@ -62,7 +62,7 @@ BaseLock.__init__.__qualname__ = "Lock"
 class Lock(TextLock):
     """A lock that is held exactly while a file exists at its path.
 
-    :path:        the lock file; its directory must exist
+    :path:        the lock file; its directory must exist, or ``make_dirs`` be true
     :tag:         why it is held, for people; a line of text in the record
     :timeout:     seconds that ``acquire`` waits: ``None`` for ever, 0 one try
     :policy:      when a lock may be taken from its holder; by default when that is
@@ -71,6 +71,7 @@ class Lock(TextLock):
     :durability:  what is on the disk before the lock is visible: ``"full"`` (fsync),
                     ``"data"`` (fdatasync) or ``"none"``
     :mode:        the lock file's permissions, less the umask; its owner can always use it
+    :make_dirs:   whether missing directories of the path are made when the lock is taken
     :reentrant:   whether the thread that holds may acquire again, and release as often
     :fair:        whether this lock is taken only in turn: never before a waiter that asked
                   earlier.  Otherwise a process may take it again and again for a millisecond
@@ -101,6 +102,7 @@ class Lock(TextLock):
             retry: Schedule | None = None,
             durability: Durability = "full",
             mode: int = 0o644,
+            make_dirs: bool = False,
             reentrant: bool = False,
             fair: bool = False,
             heartbeat: float | None = None,

@@ -169,6 +169,7 @@ class SharedLock:
         retry: Schedule | None = None,
         durability: Durability = "full",
         mode: int = 0o644,
+        make_dirs: bool = False,
         fair: bool = False,
         on_wait: Callable[[LockStatus, float], object] | None = None,
     ) -> None:
@@ -180,6 +181,7 @@ class SharedLock:
             retry=retry,
             durability=durability,
             mode=mode,
+            make_dirs=make_dirs,
             fair=fair,
             on_wait=on_wait,
         )
@@ -356,8 +358,10 @@ class SharedLock:
     def _make_directory(self) -> None:
         try:
             parent = os.stat(os.path.dirname(self.path)).st_mode & 0o1777
-        except FileNotFoundError:
-            raise explain.os_error(self.path, -errno.ENOENT) from None
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if self._writer._made_dirs(-errno.ENOENT):
+                return  # the next try goes on from here
+            raise explain.os_error(self.path, -(error.errno or errno.ENOENT)) from None
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._directory, parent)
             if parent & 0o022:

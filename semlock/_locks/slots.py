@@ -71,6 +71,7 @@ class SlotLock:
         retry: Schedule | None = None,
         durability: Durability = "full",
         mode: int = 0o644,
+        make_dirs: bool = False,
         fair: bool = False,
         heartbeat: float | None = None,
         on_lost: Callable[[SlotLock, LockLostError], object] | None = None,
@@ -95,6 +96,7 @@ class SlotLock:
                 policy=policy,
                 durability=durability,
                 mode=mode,
+                make_dirs=make_dirs,
                 heartbeat=heartbeat,
                 on_lost=None if on_lost is None else lambda _, error: on_lost(self, error),
             )

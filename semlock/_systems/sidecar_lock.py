@@ -130,6 +130,7 @@ class SidecarLock(BaseLock):
         policy: Policy | None = None,
         durability: Durability = "full",
         mode: int = 0o644,
+        make_dirs: bool = False,
         reentrant: bool = False,
         heartbeat: float | None = None,
         on_lost: Callable[[SidecarLock, LockLostError], object] | None = None,
@@ -164,6 +165,7 @@ class SidecarLock(BaseLock):
             retry=RetryOptions.of(retry),
             durability=durability,
             mode=mode,
+            make_dirs=make_dirs,
             reentrant=reentrant,
             heartbeat=heartbeat,
             on_lost=on_lost,
@@ -275,7 +277,7 @@ class SidecarLock(BaseLock):
         self, frame: FrameType, manager: Alone, *, endless: bool = False
     ) -> Steps[bool]:
         """Try once, and again at once as often as the path turns out to be free, within bounds."""
-        for _ in range(_TRIES):
+        for turn in range(_TRIES):
             if is_being_reclaimed(self.path) or self._is_anothers():
                 return False
             outcome = self._try_with(compose((yield Call(self._payload))))
@@ -291,6 +293,8 @@ class SidecarLock(BaseLock):
             if outcome == -errno.EINTR:
                 continue
             if outcome not in (capi.HELD, capi.LOOK):
+                if turn + 1 < _TRIES and self._made_dirs(outcome):
+                    continue
                 raise explain.os_error(self.path, outcome)
             if not (yield from self._may_be_free(frame, manager, endless=endless)):
                 return False

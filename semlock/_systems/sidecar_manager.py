@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         should_remove_stale_lock: ShouldRemove | None
         metadata: dict[str, Any] | None
         mode: int
+        make_dirs: bool
         durability: Durability
 
 
@@ -71,6 +72,7 @@ class Acquisition(Alone):
         should_remove_stale_lock: ShouldRemove | None = None,
         metadata: dict[str, Any] | None = None,
         mode: int = 0o644,
+        make_dirs: bool = False,
         durability: Durability = "full",
     ) -> None:
         self._state = state
@@ -87,6 +89,7 @@ class Acquisition(Alone):
             should_reclaim=should_reclaim,
             should_remove_stale_lock=should_remove_stale_lock,
             mode=mode,
+            make_dirs=make_dirs,
             durability=durability,
         )
         self._held = Held(self._lock, metadata)

@@ -63,8 +63,8 @@ class TaskLock(BaseLock):
     :audit:         whether operations are written to ``.lock_audit.log`` beside the lock
     :clock:         what tells the time of records, in seconds since 1970
 
-    ``timeout``, ``policy``, ``retry``, ``durability``, ``mode``, ``reentrant``, ``fair``,
-    ``on_lost`` and ``on_wait`` are those of ``semlock.Lock``.
+    ``timeout``, ``policy``, ``retry``, ``durability``, ``mode``, ``make_dirs``, ``reentrant``,
+    ``fair``, ``on_lost`` and ``on_wait`` are those of ``semlock.Lock``.
     """
 
     __slots__ = (
@@ -91,6 +91,7 @@ class TaskLock(BaseLock):
         retry: Schedule | None = None,
         durability: Durability = "full",
         mode: int = 0o600,
+        make_dirs: bool = False,
         reentrant: bool = False,
         fair: bool = False,
         on_lost: Callable[[TaskLock, LockLostError], object] | None = None,
@@ -113,6 +114,7 @@ class TaskLock(BaseLock):
             retry=retry or (NETWORK_RETRY if network else None),
             durability=durability,
             mode=mode,
+            make_dirs=make_dirs,
             reentrant=reentrant,
             heartbeat=refresh_interval(self.ttl) if auto_refresh else None,
             on_lost=on_lost,
