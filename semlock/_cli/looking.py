@@ -19,7 +19,7 @@ from semlock._cli.output import (
 )
 from semlock._cli.systems import Eye
 from semlock._cli.waiting import Teller
-from semlock._core import capi
+from semlock._core import capi, waits
 from semlock._core.errors import LockPathError
 from semlock._core.queues import PREFIX
 from semlock._core.status import was_removed
@@ -82,7 +82,7 @@ def wait(options: Options) -> int:
     with Teller(quiet=options.quiet) as teller:
         waiter = Waiter(
             options.timeout,
-            wait=capi.Wait((watched._native,), None, None),
+            wait=waits.Wait((watched._native,), None, None),
             notice=Notice(lambda: eye.look(options.lock), teller, None),
         )
         try:

@@ -23,48 +23,50 @@ except ImportError as error:  # pragma: no cover - only in a broken installation
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
-OK: int = lib.SEMLOCK_OK
-HELD: int = lib.SEMLOCK_HELD
-LOOK: int = lib.SEMLOCK_LOOK
-MINE: int = lib.SEMLOCK_MINE
-FREE: int = lib.SEMLOCK_FREE
-LOST: int = lib.SEMLOCK_LOST
-CHANGED: int = lib.SEMLOCK_CHANGED
-GUARDED: int = lib.SEMLOCK_GUARDED
-ALIVE: int = lib.SEMLOCK_ALIVE
-NESTED: int = lib.SEMLOCK_NESTED
-KEPT: int = lib.SEMLOCK_KEPT
-TURN: int = lib.SEMLOCK_TURN
-ARMED: int = lib.SEMLOCK_ARMED
-BLIND: int = lib.SEMLOCK_BLIND
-TIME: int = lib.SEMLOCK_TIME
-FORKED: int = lib.SEMLOCK_FORKED
+    from semlock._core.compiled import Array, Bytes, semlock_lock, semlock_view
 
-WITNESSED: int = lib.SEMLOCK_WITNESSED
+OK = lib.SEMLOCK_OK
+HELD = lib.SEMLOCK_HELD
+LOOK = lib.SEMLOCK_LOOK
+MINE = lib.SEMLOCK_MINE
+FREE = lib.SEMLOCK_FREE
+LOST = lib.SEMLOCK_LOST
+CHANGED = lib.SEMLOCK_CHANGED
+GUARDED = lib.SEMLOCK_GUARDED
+ALIVE = lib.SEMLOCK_ALIVE
+NESTED = lib.SEMLOCK_NESTED
+KEPT = lib.SEMLOCK_KEPT
+TURN = lib.SEMLOCK_TURN
+ARMED = lib.SEMLOCK_ARMED
+BLIND = lib.SEMLOCK_BLIND
+TIME = lib.SEMLOCK_TIME
+FORKED = lib.SEMLOCK_FORKED
 
-NO_TURNS: int = lib.SEMLOCK_NO_TURNS
-TAKE_TURNS: int = lib.SEMLOCK_TAKE_TURNS
-FAIR: int = lib.SEMLOCK_FAIR
+WITNESSED = lib.SEMLOCK_WITNESSED
 
-REGULAR: int = lib.SEMLOCK_REGULAR
-SYMLINK: int = lib.SEMLOCK_SYMLINK
-DIRECTORY: int = lib.SEMLOCK_DIRECTORY
+NO_TURNS = lib.SEMLOCK_NO_TURNS
+TAKE_TURNS = lib.SEMLOCK_TAKE_TURNS
+FAIR = lib.SEMLOCK_FAIR
 
-RUNS: int = lib.SEMLOCK_RUNS
-EXISTS: int = lib.SEMLOCK_EXISTS
-GONE: int = lib.SEMLOCK_GONE
-RECYCLED: int = lib.SEMLOCK_RECYCLED
-ZOMBIE: int = lib.SEMLOCK_ZOMBIE
+REGULAR = lib.SEMLOCK_REGULAR
+SYMLINK = lib.SEMLOCK_SYMLINK
+DIRECTORY = lib.SEMLOCK_DIRECTORY
 
-TICKET_DEAD: int = lib.SEMLOCK_TICKET_DEAD
-TICKET_WAITS: int = lib.SEMLOCK_TICKET_WAITS
-TICKET_HOLDS: int = lib.SEMLOCK_TICKET_HOLDS
-TICKET_NONE: int = lib.SEMLOCK_TICKET_NONE
+RUNS = lib.SEMLOCK_RUNS
+EXISTS = lib.SEMLOCK_EXISTS
+GONE = lib.SEMLOCK_GONE
+RECYCLED = lib.SEMLOCK_RECYCLED
+ZOMBIE = lib.SEMLOCK_ZOMBIE
 
-RECORD_LIMIT: int = lib.SEMLOCK_RECORD_LIMIT
-REWRITE_LIMIT: int = lib.SEMLOCK_REWRITE_LIMIT
+TICKET_DEAD = lib.SEMLOCK_TICKET_DEAD
+TICKET_WAITS = lib.SEMLOCK_TICKET_WAITS
+TICKET_HOLDS = lib.SEMLOCK_TICKET_HOLDS
+TICKET_NONE = lib.SEMLOCK_TICKET_NONE
+
+RECORD_LIMIT = lib.SEMLOCK_RECORD_LIMIT
+REWRITE_LIMIT = lib.SEMLOCK_REWRITE_LIMIT
 DURABILITY = {
     "none": lib.SEMLOCK_SYNC_NONE,
     "data": lib.SEMLOCK_SYNC_DATA,
@@ -78,7 +80,7 @@ release_lock = lib.semlock_release
 this_thread = lib.semlock_thread
 now_ns = lib.semlock_now_ns
 give_way = lib.semlock_yield
-POOL: Any = ffi.new("semlock_pool *")
+POOL = ffi.new("semlock_pool *")
 
 hold_of = lib.semlock_holds
 forget_lock = lib.semlock_forget
@@ -91,12 +93,12 @@ boot_time = lib.semlock_boot_time
 _new_bytes = ffi.new_allocator(should_clear_after_alloc=False)
 
 
-def new_lock() -> Any:
+def new_lock() -> semlock_lock:
     """Make the structure that one lock object owns."""
     return ffi.new("semlock_lock *")
 
 
-def address(data: bytes) -> Any:
+def address(data: bytes) -> Bytes:
     """Give C the address of a bytes object, which the result keeps alive."""
     return ffi.from_buffer(data)
 
@@ -113,19 +115,17 @@ def life() -> int:
     C notices a fork by itself, whoever made it, so this is how Python learns of one for which
     its own hooks did not run.
     """
-    number: int = lib.semlock_life(POOL)
-    return number
+    return lib.semlock_life(POOL)
 
 
-def holds(lock: Any) -> bool:
+def holds(lock: semlock_lock) -> bool:
     """Tell whether this process holds something by this structure."""
-    return bool(lib.semlock_holds(lock, POOL) == OK)
+    return lib.semlock_holds(lock, POOL) == OK
 
 
-def detach_lock(lock: Any) -> int:
+def detach_lock(lock: semlock_lock) -> int:
     """Leave what is held at its path, and forget it."""
-    outcome: int = lib.semlock_detach(lock, POOL)
-    return outcome
+    return lib.semlock_detach(lock, POOL)
 
 
 def drain_pool(directory: str | None = None) -> None:
@@ -175,10 +175,9 @@ class Record:
         self.cdata = record
 
 
-def token_of(lock: Any) -> bytes:
+def token_of(lock: semlock_lock) -> bytes:
     """Read the token of the lock's last win."""
-    token: bytes = ffi.buffer(lock.token, 32)[:]
-    return token
+    return ffi.buffer(lock.token, 32)[:]
 
 
 class Batch:
@@ -186,7 +185,7 @@ class Batch:
 
     __slots__ = ("_errors", "_locks", "_outcomes", "count")
 
-    def __init__(self, locks: Sequence[Any]) -> None:
+    def __init__(self, locks: Sequence[semlock_lock]) -> None:
         self.count = len(locks)
         self._locks = ffi.new("semlock_lock *[]", locks)
         self._errors = ffi.new("int32_t[]", self.count)
@@ -201,240 +200,11 @@ class Batch:
     @property
     def outcomes(self) -> bytes:
         """List the outcomes; 255 stands for an error."""
-        found: bytes = ffi.buffer(self._outcomes, self.count)[:]
-        return found
+        return ffi.buffer(self._outcomes, self.count)[:]
 
     def error(self, index: int) -> int:
         """Give the native error of one try."""
-        code: int = self._errors[index]
-        return code
-
-
-class _Wait:
-    """C's form of one wait: for any of some lock paths, in the order of one queue or of none.
-
-    It has descriptors, and perhaps a place in a queue, from the first call until ``end``.
-    """
-
-    __slots__ = ("__weakref__", "_keep", "_place", "_waiting", "_watches", "asked", "count")
-
-    def __init__(
-        self,
-        locks: Sequence[Any],
-        queue: Any = None,
-        record: Record | None = None,
-        events: int | None = None,
-        *,
-        asked: int | None = None,
-    ) -> None:
-        self.count = len(locks)
-        # The time of ``now_ns`` that says where it stands among those who wait.
-        self.asked: int = now_ns() if asked is None else asked
-        self._waiting = ffi.new("semlock_waiting *")
-        self._watches = ffi.new("semlock_watch[]", self.count)
-        self._place: Any = None
-        self._keep: tuple[object, ...] = (locks,)
-        for index, lock in enumerate(locks):
-            self._watches[index].path = lock.path
-        waiting = self._waiting
-        waiting.watches = self._watches
-        waiting.count = self.count
-        if queue is not None:
-            self.stand(queue, record)
-        if events is not None:
-            waiting.lent = 1
-            waiting.events = events
-        lib.semlock_waiting_start(waiting, POOL)
-
-    def stand(self, queue: Any, record: Record | None, index: int = -1) -> None:
-        """Stand in the queue of a lock from now on: for one of those waited for, or for all."""
-        lib.semlock_waiting_leave(self._waiting, POOL)
-        place = ffi.new("semlock_place *")
-        place.path = queue.path
-        place.directory_length = queue.directory_length
-        place.directory_hash = queue.directory_hash
-        place.name_hash = queue.name_hash
-        place.asked = self.asked
-        place.ticket.handle = place.mark = place.bell = -1
-        if record is not None:
-            place.record = record.cdata
-        self._keep = (*self._keep, queue, record)
-        self._place = place
-        self._waiting.queued = index
-        self._waiting.place = place
-
-    def leave(self) -> None:
-        """Stand in no queue any more."""
-        lib.semlock_waiting_leave(self._waiting, POOL)
-        self._place = None
-
-    @property
-    def blind(self) -> bool:
-        """Whether no event can come, or not all of them."""
-        return bool(self._waiting.blind)
-
-    @property
-    def events(self) -> int:
-        """The event source, for a loop to listen to; -1 if there is none."""
-        return int(self._waiting.events)
-
-    @property
-    def bell(self) -> int:
-        """A descriptor that hangs up when the one before leaves the queue; -1 if there is none.
-
-        It is another one after each call of ``wait`` or ``arm``, perhaps.
-        """
-        return -1 if self._place is None else int(self._place.bell)
-
-    @property
-    def look_at(self) -> int:
-        """When to call ``wait`` again, by ``now_ns``, if nothing is told; 0 for never."""
-        return int(self._waiting.look_at)
-
-    @property
-    def recheck_at(self) -> int:
-        """When to look again for what was told and has not shown yet; 0 if there is nothing."""
-        at: int = self._waiting.recheck_at if self._waiting.recheck else 0
-        return at
-
-    @property
-    def path(self) -> bytes:
-        """The path of the lock that the last outcome is about."""
-        path: bytes = ffi.string(self._watches[self._waiting.which].path)
-        return path
-
-    @property
-    def ahead(self) -> int:
-        """How many stand before this wait in its queue."""
-        return 0 if self._place is None else int(self._place.ahead)
-
-    def in_turn(self, *, fair: bool) -> bool:
-        """Tell whether a try now would overtake no waiter that came earlier."""
-        return bool(lib.semlock_waiting_in_turn(self._waiting, fair))
-
-    @property
-    def which(self) -> int:
-        """The index of the lock that the last outcome is about."""
-        return int(self._waiting.which)
-
-    @property
-    def marks(self) -> list[int]:
-        """What the event source calls the files that are watched now."""
-        marks = [watch.mark for watch in self._watches]
-        if self._place is not None:
-            marks.append(self._place.mark)
-        return [mark for mark in marks if mark >= 0]
-
-    def wait(self, until: int) -> int:
-        """Sleep until something can be done, or until a time of ``now_ns``."""
-        outcome: int = lib.semlock_waiting_wait(self._waiting, POOL, until)
-        return outcome
-
-    def take(self, lock: Any, until: int) -> int:
-        """Wait, and try as soon as that makes sense: what the wait or the try has to say."""
-        outcome: int = lib.semlock_waiting_take(self._waiting, lock, POOL, until)
-        return outcome
-
-    def arm(self) -> int:
-        """See to it that an event comes, without sleeping; or say what can be done now."""
-        outcome: int = lib.semlock_waiting_arm(self._waiting, POOL)
-        return outcome
-
-    def sleep(self, until: int) -> int:
-        """Sleep until any event, or until a time of ``now_ns``."""
-        outcome: int = lib.semlock_waiting_sleep(self._waiting, POOL, until)
-        return outcome
-
-    def pace(self, *, by_caller: bool) -> None:
-        """Say who pauses where no events come: the core, or a caller who is told BLIND."""
-        self._waiting.unpaced = by_caller
-
-    def later(self, index: int, seconds: float) -> None:
-        """Say nothing for a while of a lock that is free, but for others first."""
-        lib.semlock_waiting_later(self._waiting, index, int(seconds * 1e9))
-
-    def due(self) -> None:
-        """Have everything looked at again."""
-        lib.semlock_waiting_due(self._waiting)
-
-    def told(self, marks: Marks) -> bool:
-        """Take in what an event source has told; whether any of it was of this wait."""
-        return bool(lib.semlock_waiting_told(self._waiting, marks.room, marks.count))
-
-    def doubt(self) -> None:
-        """Have everything looked at again, and asked again whether the holder lives."""
-        self.due()
-        for watch in self._watches:
-            watch.judged_ino = 0
-
-    def judged(self, index: int, seen: Instance) -> None:
-        """Skip an instance that was looked at and may not be removed, until it changes."""
-        watch = self._watches[index]
-        watch.judged_dev, watch.judged_ino, watch.judged_ctime_ns = seen.key
-
-    def follow(self, pid: int, start: int) -> bool:
-        """Hear of the end of a process too; ``False`` if it has ended."""
-        return bool(lib.semlock_waiting_follow(self._waiting, pid, start) != LOOK)
-
-    def end(self, won: Any = None) -> None:
-        """Leave the queue and give everything back; more than once does no harm.
-
-        ``won`` is the lock's structure, if the wait ended with it.
-        """
-        lib.semlock_waiting_end(self._waiting, POOL, won or ffi.NULL)
-        if type(self) is Wait:
-            # Python swallows what a signal handler raises in __del__, so there shall be none
-            # for what has nothing to give back, which is nearly always.
-            self.__class__ = _EndedWait  # type: ignore[assignment]
-
-    def forget(self) -> None:
-        """Forget what is the parent's, after a fork; C has closed the copies of it."""
-        lib.semlock_waiting_forget(self._waiting)
-
-
-class Wait(_Wait):
-    """A wait that is not over, and ends at the latest when nobody refers to it any more."""
-
-    __slots__ = ()
-
-    def __del__(self) -> None:
-        # An interrupt may have struck before there was anything to give back.
-        if getattr(self, "_waiting", None) is not None:
-            self.end()
-
-
-class _EndedWait(_Wait):
-    """A wait that is over."""
-
-    __slots__ = ()
-
-
-class Marks:
-    """Room for what an event source has to tell."""
-
-    __slots__ = ("count", "room")
-
-    _LENGTH = 64
-
-    def __init__(self) -> None:
-        self.room = ffi.new("int64_t[]", self._LENGTH)
-        self.count = 0
-
-    def read(self, events: int) -> list[int]:
-        """Read the marks of what has happened; -1 stands for all of them."""
-        self.count = lib.semlock_events_read(events, self.room, self._LENGTH)
-        return list(self.room[0 : self.count])
-
-
-def take_events() -> int:
-    """Take an event source that is lent to many waits; -1 if there is none to be had."""
-    events: int = lib.semlock_events_take(POOL)
-    return events
-
-
-def give_events(events: int) -> None:
-    """Give an event source back."""
-    lib.semlock_events_give(POOL, events)
+        return self._errors[index]
 
 
 class Instance:
@@ -445,7 +215,7 @@ class Instance:
 
     __slots__ = ("content", "error", "view")
 
-    def __init__(self, view: Any, content: bytes, error: int) -> None:
+    def __init__(self, view: semlock_view, content: bytes, error: int) -> None:
         self.view = view  # the core's own, for the calls of this module
         self.content = content
         self.error = error
@@ -463,22 +233,22 @@ class Instance:
     @property
     def ctime_ns(self) -> int:
         """When anything about the file has changed last."""
-        return int(self.view.ctime_ns)
+        return self.view.ctime_ns
 
     @property
     def written_at(self) -> float:
         """When it was last written to, in seconds since 1970."""
-        return float(self.view.mtime_ns / 1e9)
+        return self.view.mtime_ns / 1e9
 
     @property
     def kind(self) -> int:
         """What it is: REGULAR, SYMLINK, DIRECTORY or something else."""
-        return int(self.view.kind)
+        return self.view.kind
 
     @property
     def mode(self) -> int:
         """Its permissions."""
-        return int(self.view.mode)
+        return self.view.mode
 
     @property
     def local(self) -> bool:
@@ -493,12 +263,12 @@ class Instance:
     @property
     def witness(self) -> int:
         """What the kernel's lock on it says: 1 it is kept, 0 it is free, -1 not known."""
-        return int(self.view.witness)
+        return self.view.witness
 
     @property
     def witnessed(self) -> bool:
         """Whether a process that lives keeps the kernel's lock on it."""
-        return bool(self.view.witness == 1)
+        return self.view.witness == 1
 
 
 def look(path: bytes) -> Instance | None:
@@ -527,46 +297,42 @@ def look(path: bytes) -> Instance | None:
 
 def confirm(path: bytes, seen: Instance) -> bool:
     """Tell whether what was looked at is still at the path, unchanged."""
-    return bool(lib.semlock_confirm(path, POOL, seen.view) == OK)
+    return lib.semlock_confirm(path, POOL, seen.view) == OK
 
 
 def remove(path: bytes, seen: Instance, *, despite_witness: bool) -> int:
     """Remove the instance that was looked at, and no other."""
     flags = lib.SEMLOCK_DESPITE_WITNESS if despite_witness else 0
-    outcome: int = lib.semlock_remove(path, POOL, seen.view, seen.content, flags)
-    return outcome
+    return lib.semlock_remove(path, POOL, seen.view, seen.content, flags)
 
 
 def rewrite(path: bytes, seen: Instance, text: bytes) -> int:
     """Write a text of at least the same length over the record that was looked at."""
-    outcome: int = lib.semlock_rewrite(path, POOL, seen.view, seen.content, text, len(text))
-    return outcome
+    return lib.semlock_rewrite(path, POOL, seen.view, seen.content, text, len(text))
 
 
-def must_make_way(queue: Any, locks: Any = None) -> int:
+def must_make_way(queue: semlock_lock, locks: Array[semlock_lock] | None = None) -> int:
     """Tell whether others stand in a queue who come first; see ``semlock_try``.
 
     OK if not, TURN if they do and one of the locks is free (``many`` makes C's form of
     them; without it is the queue's own), HELD if none is.
     """
     if locks is None:
-        one: int = lib.semlock_must_make_way(queue, POOL)
-        return one
-    any_of: int = lib.semlock_must_make_way_to_any(queue, locks, len(locks), POOL)
-    return any_of
+        return lib.semlock_must_make_way(queue, POOL)
+    return lib.semlock_must_make_way_to_any(queue, locks, len(locks), POOL)
 
 
-def many(locks: Sequence[Any]) -> Any:
+def many(locks: Sequence[semlock_lock]) -> Array[semlock_lock]:
     """Give C's form of some locks, which must be kept as long as it."""
     return ffi.new("semlock_lock *[]", list(locks))
 
 
-def burst_began(lock: Any) -> None:
+def burst_began(lock: semlock_lock) -> None:
     """Note that this process begins to take a lock, as if it had won it by waiting."""
     lib.semlock_burst_began(POOL, lock)
 
 
-def burst_released(lock: Any) -> None:
+def burst_released(lock: semlock_lock) -> None:
     """Note that this process has let go of a lock."""
     lib.semlock_burst_released(POOL, lock)
 
@@ -576,13 +342,12 @@ def clean_ticket(path: bytes) -> bool:
     outcome = lib.semlock_ticket_clean(path, POOL)
     if outcome < 0:
         raise_os_error(outcome, path)
-    return bool(outcome == OK)
+    return outcome == OK
 
 
 def ticket_state(path: bytes) -> int:
     """Say what is known of the owner of a ticket: one of the four from ``TICKET_DEAD`` on."""
-    state: int = lib.semlock_ticket_state(path)
-    return state
+    return lib.semlock_ticket_state(path)
 
 
 def set_safety(seconds: float) -> None:
@@ -606,7 +371,7 @@ def start_time(pid: int) -> int:
     start = ffi.new("int64_t *")
     if lib.semlock_start_time(pid, start) != 0:
         return 0
-    return int(start[0])
+    return start[0]
 
 
 def os_error(code: int, path: bytes | str) -> OSError:

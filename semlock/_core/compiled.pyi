@@ -1,5 +1,375 @@
-# What cffi builds from csrc/: its names are those of csrc/semlock_api.h.
-from typing import Any
+# Made of csrc/semlock_api.h by `python csrc/make_stub.py`.  A pointer to a structure has the
+# structure's type, as cffi reads the fields of both alike.
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Generic, Literal, TypeVar, overload
 
-ffi: Any
-lib: Any
+T = TypeVar("T")
+
+class Bytes:
+    """A ``char *`` or ``char[]``."""
+
+class Array(Generic[T]):
+    """An array of numbers or structures, or a pointer to one."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[T]: ...
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Array[T]: ...
+    def __setitem__(self, index: int, value: T) -> None: ...
+
+class Memory:
+    """The bytes of an array, shared and not copied."""
+
+    def __getitem__(self, index: slice) -> bytes: ...
+    def __setitem__(self, index: slice, value: bytes) -> None: ...
+
+class Compiler:
+    """What is used of cffi's ``FFI``."""
+
+    NULL: Any  # of every pointer type
+
+    @overload
+    def new(self, kind: Literal["semlock_file *"]) -> semlock_file: ...
+    @overload
+    def new(self, kind: Literal["semlock_ticket *"]) -> semlock_ticket: ...
+    @overload
+    def new(self, kind: Literal["semlock_record *"]) -> semlock_record: ...
+    @overload
+    def new(self, kind: Literal["semlock_lock *"]) -> semlock_lock: ...
+    @overload
+    def new(self, kind: Literal["semlock_slot *"]) -> semlock_slot: ...
+    @overload
+    def new(self, kind: Literal["semlock_burst *"]) -> semlock_burst: ...
+    @overload
+    def new(self, kind: Literal["semlock_pool *"]) -> semlock_pool: ...
+    @overload
+    def new(self, kind: Literal["semlock_watch *"]) -> semlock_watch: ...
+    @overload
+    def new(self, kind: Literal["semlock_place *"]) -> semlock_place: ...
+    @overload
+    def new(self, kind: Literal["semlock_waiting *"]) -> semlock_waiting: ...
+    @overload
+    def new(self, kind: Literal["semlock_view *"]) -> semlock_view: ...
+    @overload
+    def new(self, kind: Literal["semlock_process *"]) -> semlock_process: ...
+    @overload
+    def new(self, kind: Literal["semlock_watch[]"], size: int) -> Array[semlock_watch]: ...
+    @overload
+    def new(
+        self, kind: Literal["semlock_lock *[]"], given: Iterable[semlock_lock]
+    ) -> Array[semlock_lock]: ...
+    @overload
+    def new(self, kind: Literal["int32_t[]", "int64_t[]"], size: int) -> Array[int]: ...
+    @overload
+    def new(self, kind: Literal["int64_t *"]) -> Array[int]: ...
+    @overload
+    def new(self, kind: Literal["char[]"], size: int | bytes) -> Bytes: ...
+    def new_allocator(
+        self, *, should_clear_after_alloc: bool
+    ) -> Callable[[Literal["char[]"], int], Bytes]: ...
+    def buffer(self, data: Bytes | Array[Any], size: int = ...) -> Memory: ...
+    def from_buffer(self, data: bytes) -> Bytes: ...
+    def string(self, data: Bytes) -> bytes: ...
+    def getwinerror(self, code: int) -> tuple[int, str]: ...
+
+class semlock_file:
+    handle: int
+    dev: int
+    ino: int
+    ino_high: int
+    length: int
+    mode: int
+    given: int
+    local: int
+    witness: int
+    named: int
+    whole: int
+    witness_at: int
+    bare: int
+    strange: int
+    user: int
+    group: int
+    asked: int
+    place: int
+
+class semlock_ticket:
+    handle: int
+    dev: int
+    ino: int
+    number: int
+    name_hash: int
+    ctime_ns: int
+    told: int
+
+class semlock_record:
+    text: Bytes
+    length: int
+    stamp_at: int
+    token_at: int
+    witness_at: int
+    head: int
+    mode: int
+    durability: int
+    in_place: int
+    detached: int
+    life: int
+
+class semlock_lock:
+    path: Bytes
+    record: semlock_record
+    path_length: int
+    directory_length: int
+    directory_hash: int
+    name_hash: int
+    turns: int
+    life: int
+    owner: int
+    look_at: int
+    serial: int
+    endings: int
+    stamp: int
+    held: int
+    depth: int
+    reentrant: int
+    fleeting: int
+    expect_held: int
+    waited: int
+    vouched: int
+    stamp_at: int
+    token_at: int
+    head: int
+    content: int
+    written: int
+    strict: int
+    file: semlock_file
+    ticket: semlock_ticket
+    token: Bytes
+
+class semlock_slot:
+    state: int
+    directory_length: int
+    directory_hash: int
+    used: int
+    file: semlock_file
+    directory: Bytes
+
+class semlock_burst:
+    began: int
+    released: int
+    contended: int
+    key: int
+    free_since: int
+    free_first: int
+    passed: int
+    passed_at: int
+
+class semlock_pool:
+    life: int
+    seed: Array[int]
+    count: int
+    reserve: int
+    bare: int
+    no_link_by_fd: int
+    keep: int
+    seen_count: int
+    seen: Array[int]
+    slots: Array[semlock_slot]
+    bursts: Array[semlock_burst]
+    holding: Array[int]
+    idle_events: Array[int]
+    idle_marks: Array[int]
+    safety: int
+
+class semlock_watch:
+    path: Bytes
+    mark: int
+    due: int
+    told: int
+    heard: int
+    unsure: int
+    again_at: int
+    dev: int
+    ino: int
+    vouched_until: int
+    judged_dev: int
+    judged_ino: int
+    judged_ctime_ns: int
+
+class semlock_place:
+    path: Bytes
+    directory_length: int
+    directory_hash: int
+    name_hash: int
+    record: semlock_record
+    ticket: semlock_ticket
+    asked: int
+    before: int
+    ahead: int
+    due: int
+    told: int
+    unsure: int
+    doubt: int
+    refused: int
+    out_of_turn: int
+    read_at: int
+    alone_until: int
+    bell: int
+    mark: int
+    told_at: int
+    alarm_at: int
+    free_since: int
+    free_first: int
+    slow: int
+    free_at: int
+
+class semlock_waiting:
+    place: semlock_place
+    watches: Array[semlock_watch]
+    count: int
+    which: int
+    queued: int
+    events: int
+    lent: int
+    deaf: int
+    unqueued: int
+    blind: int
+    unpaced: int
+    postponed: int
+    looked: int
+    started: int
+    life: int
+    began: int
+    unread: int
+    followed: int
+    process: int
+    recheck: int
+    recheck_at: int
+    pause: int
+    pause_at: int
+    safety_at: int
+    look_at: int
+
+class semlock_view:
+    kind: int
+    mode: int
+    dev: int
+    ino: int
+    ino_high: int
+    size: int
+    ctime_ns: int
+    mtime_ns: int
+    uid: int
+    links: int
+    witness: int
+    local: int
+    unfinished: int
+    length: int
+
+class semlock_process:
+    pid: int
+    start: int
+    pidns: int
+    timens: int
+    boot: Bytes
+
+class Library:
+    SEMLOCK_OK: Final[int]
+    SEMLOCK_HELD: Final[int]
+    SEMLOCK_LOOK: Final[int]
+    SEMLOCK_MINE: Final[int]
+    SEMLOCK_FREE: Final[int]
+    SEMLOCK_LOST: Final[int]
+    SEMLOCK_CHANGED: Final[int]
+    SEMLOCK_GUARDED: Final[int]
+    SEMLOCK_ALIVE: Final[int]
+    SEMLOCK_NESTED: Final[int]
+    SEMLOCK_KEPT: Final[int]
+    SEMLOCK_TURN: Final[int]
+    SEMLOCK_ARMED: Final[int]
+    SEMLOCK_BLIND: Final[int]
+    SEMLOCK_TIME: Final[int]
+    SEMLOCK_FORKED: Final[int]
+    SEMLOCK_NO_TURNS: Final[int]
+    SEMLOCK_TAKE_TURNS: Final[int]
+    SEMLOCK_FAIR: Final[int]
+    SEMLOCK_REGULAR: Final[int]
+    SEMLOCK_SYMLINK: Final[int]
+    SEMLOCK_DIRECTORY: Final[int]
+    SEMLOCK_OTHER: Final[int]
+    SEMLOCK_RUNS: Final[int]
+    SEMLOCK_EXISTS: Final[int]
+    SEMLOCK_GONE: Final[int]
+    SEMLOCK_RECYCLED: Final[int]
+    SEMLOCK_ZOMBIE: Final[int]
+    SEMLOCK_UNWITNESSED: Final[int]
+    SEMLOCK_WITNESSED: Final[int]
+    SEMLOCK_MUTE: Final[int]
+    SEMLOCK_SYNC_NONE: Final[int]
+    SEMLOCK_SYNC_DATA: Final[int]
+    SEMLOCK_SYNC_FULL: Final[int]
+    SEMLOCK_DESPITE_WITNESS: Final[int]
+    SEMLOCK_RECORD_LIMIT: Final[int]
+    SEMLOCK_POOL_SLOTS: Final[int]
+    SEMLOCK_REWRITE_LIMIT: Final[int]
+    SEMLOCK_SEEN: Final[int]
+    SEMLOCK_BURSTS: Final[int]
+    SEMLOCK_IDLE_EVENTS: Final[int]
+    SEMLOCK_BURST_NS: Final[int]
+    SEMLOCK_CONTENDED_NS: Final[int]
+    SEMLOCK_AGAIN_NS: Final[int]
+    SEMLOCK_TICKET_DEAD: Final[int]
+    SEMLOCK_TICKET_WAITS: Final[int]
+    SEMLOCK_TICKET_HOLDS: Final[int]
+    SEMLOCK_TICKET_NONE: Final[int]
+    def semlock_set_path(self, lock: semlock_lock, path: bytes | Bytes, length: int, /) -> None: ...
+    def semlock_try(self, lock: semlock_lock, pool: semlock_pool, /) -> int: ...
+    def semlock_try_many(self, locks: Array[semlock_lock], outcomes: bytes | Bytes, errors: Array[int], count: int, anyway: int, pool: semlock_pool, /) -> None: ...
+    def semlock_try_anyway(self, lock: semlock_lock, pool: semlock_pool, /) -> int: ...
+    def semlock_release(self, lock: semlock_lock, pool: semlock_pool, /) -> int: ...
+    def semlock_refresh(self, lock: semlock_lock, pool: semlock_pool, text: bytes | Bytes, length: int, /) -> int: ...
+    def semlock_check(self, lock: semlock_lock, pool: semlock_pool, /) -> int: ...
+    def semlock_detach(self, lock: semlock_lock, pool: semlock_pool, /) -> int: ...
+    def semlock_holds(self, lock: semlock_lock, pool: semlock_pool, /) -> int: ...
+    def semlock_forget(self, lock: semlock_lock, pool: semlock_pool, /) -> None: ...
+    def semlock_queue_exists(self, lock: semlock_lock, /) -> int: ...
+    def semlock_must_make_way(self, lock: semlock_lock, pool: semlock_pool, /) -> int: ...
+    def semlock_must_make_way_to_any(self, queue: semlock_lock, locks: Array[semlock_lock], count: int, pool: semlock_pool, /) -> int: ...
+    def semlock_burst_began(self, pool: semlock_pool, lock: semlock_lock, /) -> None: ...
+    def semlock_burst_released(self, pool: semlock_pool, lock: semlock_lock, /) -> None: ...
+    def semlock_life(self, pool: semlock_pool, /) -> int: ...
+    def semlock_busy(self) -> int: ...
+    def semlock_pool_drain(self, pool: semlock_pool, directory: bytes | Bytes, length: int, /) -> None: ...
+    def semlock_inspect(self, path: bytes | Bytes, pool: semlock_pool, view: semlock_view, bytes: bytes | Bytes, capacity: int, /) -> int: ...
+    def semlock_confirm(self, path: bytes | Bytes, pool: semlock_pool, judged: semlock_view, /) -> int: ...
+    def semlock_remove(self, path: bytes | Bytes, pool: semlock_pool, judged: semlock_view, bytes: bytes | Bytes, flags: int, /) -> int: ...
+    def semlock_rewrite(self, path: bytes | Bytes, pool: semlock_pool, judged: semlock_view, bytes: bytes | Bytes, text: bytes | Bytes, length: int, /) -> int: ...
+    def semlock_waiting_start(self, waiting: semlock_waiting, pool: semlock_pool, /) -> int: ...
+    def semlock_waiting_arm(self, waiting: semlock_waiting, pool: semlock_pool, /) -> int: ...
+    def semlock_waiting_sleep(self, waiting: semlock_waiting, pool: semlock_pool, until: int, /) -> int: ...
+    def semlock_waiting_wait(self, waiting: semlock_waiting, pool: semlock_pool, until: int, /) -> int: ...
+    def semlock_waiting_take(self, waiting: semlock_waiting, lock: semlock_lock, pool: semlock_pool, until: int, /) -> int: ...
+    def semlock_waiting_told(self, waiting: semlock_waiting, marks: Array[int], count: int, /) -> int: ...
+    def semlock_waiting_follow(self, waiting: semlock_waiting, pid: int, start: int, /) -> int: ...
+    def semlock_waiting_leave(self, waiting: semlock_waiting, pool: semlock_pool, /) -> None: ...
+    def semlock_waiting_in_turn(self, waiting: semlock_waiting, fair: int, /) -> int: ...
+    def semlock_waiting_due(self, waiting: semlock_waiting, /) -> None: ...
+    def semlock_waiting_end(self, waiting: semlock_waiting, pool: semlock_pool, won: semlock_lock, /) -> None: ...
+    def semlock_waiting_forget(self, waiting: semlock_waiting, /) -> None: ...
+    def semlock_waiting_later(self, waiting: semlock_waiting, which: int, nanoseconds: int, /) -> None: ...
+    def semlock_ticket_clean(self, path: bytes | Bytes, pool: semlock_pool, /) -> int: ...
+    def semlock_ticket_state(self, path: bytes | Bytes, /) -> int: ...
+    def semlock_events_take(self, pool: semlock_pool, /) -> int: ...
+    def semlock_events_give(self, pool: semlock_pool, events: int, /) -> None: ...
+    def semlock_events_read(self, events: int, marks: Array[int], room: int, /) -> int: ...
+    def semlock_identify(self, process: semlock_process, /) -> int: ...
+    def semlock_start_time(self, pid: int, start: Array[int], /) -> int: ...
+    def semlock_probe(self, pid: int, start: int, /) -> int: ...
+    def semlock_boot_time(self) -> int: ...
+    def semlock_thread(self) -> int: ...
+    def semlock_now_ns(self) -> int: ...
+    def semlock_yield(self) -> None: ...
+
+ffi: Compiler
+lib: Library

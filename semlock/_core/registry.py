@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from semlock._core import waits
     from semlock._locks.base import BaseLock
 
 # Every lock object of this process, held or not.  It is written when an object is made and
@@ -24,7 +25,7 @@ _locks: dict[int, ref[BaseLock]] = {}
 _dropped: list[BaseLock] = []
 
 # The waits that are under way, which have descriptors too.
-_waits: dict[int, ref[capi.Wait]] = {}
+_waits: dict[int, ref[waits.Wait]] = {}
 
 # The threads that keep locks alive, which may run nothing of the user's: by their numbers, what
 # Python calls them.
@@ -55,12 +56,12 @@ def keep(
     locks[id(lock)] = make(lock)
 
 
-def add_wait(wait: capi.Wait) -> None:
+def add_wait(wait: waits.Wait) -> None:
     """Remember a wait."""
     _waits[id(wait)] = ref(wait)
 
 
-def discard_wait(wait: capi.Wait) -> None:
+def discard_wait(wait: waits.Wait) -> None:
     """Forget a wait that is over."""
     _waits.pop(id(wait), None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from semlock._core import capi, explain
+from semlock._core import explain, waits
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
 from semlock._locks.acquiring import Acquiring
@@ -45,7 +45,7 @@ class _AnyWaitOfTask(AnyWait):
         mine.refuse_task_all(locks, _this_task(), frame)
 
     @staticmethod
-    def waiter(locks: list[Any], timeout: float | None) -> tuple[Any, capi.Wait]:
+    def waiter(locks: list[Any], timeout: float | None) -> tuple[Any, waits.Wait]:
         """Begin to wait."""
         waiter = waiter_here(locks, timeout, locks[0].path)
         return waiter, waiter.wait()

@@ -12,7 +12,7 @@ import os
 import sys
 from time import monotonic, sleep, time
 
-from semlock._core import capi, explain, registry
+from semlock._core import capi, explain, registry, waits
 from semlock._core.capi import (
     HELD,
     NESTED,
@@ -396,7 +396,7 @@ class BaseLock:
         del asked  # a thread asks when it begins to wait
         native = self._native
         queue = native if native.turns else None
-        wait = capi.Wait((native,), queue, self._record)
+        wait = waits.Wait((native,), queue, self._record)
         # The core can try by itself where nothing has to be laid out anew for each try.
         lock = native if native.turns and not self._each_time else None
         return Waiter(timeout, self._retry, wait=wait, lock=lock, notice=notice_of(self))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from time import monotonic
 
-from semlock._core import capi, explain
+from semlock._core import capi, explain, waits
 from semlock._core.capi import HELD, NESTED, OK, this_thread
 from semlock._core.errors import LockTimeoutError
 from semlock._core.seconds import checked_timeout
@@ -180,9 +180,9 @@ class AnyWait:
             mine.refuse(holder, frame)
 
     @staticmethod
-    def waiter(locks: list[Any], timeout: float | None) -> tuple[Any, capi.Wait]:
+    def waiter(locks: list[Any], timeout: float | None) -> tuple[Any, waits.Wait]:
         """Begin to wait."""
-        wait = capi.Wait([lock._native for lock in locks])
+        wait = waits.Wait([lock._native for lock in locks])
         return Waiter(timeout, wait=wait, about=locks[0].path), wait
 
 
@@ -212,7 +212,7 @@ class _AnyOf:
 
     __slots__ = ("_locks", "_queued", "_since", "_stay", "_wait", "_waiter")
 
-    def __init__(self, locks: list[Any], wait: capi.Wait, waiter: Waiter) -> None:
+    def __init__(self, locks: list[Any], wait: waits.Wait, waiter: Waiter) -> None:
         self._locks = locks
         self._wait = wait
         self._waiter = waiter

@@ -14,7 +14,7 @@ import os
 import sys
 from time import monotonic
 
-from semlock._core import capi, explain
+from semlock._core import capi, explain, waits
 from semlock._core.capi import HELD, LOOK, OK, POOL, try_anyway
 from semlock._core.errors import LockTimeoutError
 from semlock._core.folders import open_to_others
@@ -110,7 +110,7 @@ class ReaderWait:
         reader: Lock, timeout: float | None, about: str, notice: Notice | None
     ) -> Waiter:
         """Begin to wait."""
-        wait = capi.Wait((reader._native,))
+        wait = waits.Wait((reader._native,))
         return Waiter(timeout, wait=wait, notice=notice, about=about)
 
 
@@ -406,7 +406,7 @@ class SharedLock:
         return Waiter(
             timeout,
             writer._retry,
-            wait=capi.Wait((writer._native,), writer._native, reader._record),
+            wait=waits.Wait((writer._native,), writer._native, reader._record),
             queue=writer._native,
             notice=notice_of(writer),
             about=self.path,

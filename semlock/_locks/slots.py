@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from semlock._core import capi, explain
+from semlock._core import capi, explain, waits
 from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
 from semlock._core.seconds import checked_timeout
 from semlock._locks.base import _OWN, Acquired
@@ -188,7 +188,7 @@ class SlotLock:
     def _waiter(self, timeout: float | None, asked: int) -> Waiter:
         del asked  # a thread asks when it begins to wait
         locks, head = self._locks, self._head
-        wait = capi.Wait([lock._native for lock in locks], head._native, locks[0]._record)
+        wait = waits.Wait([lock._native for lock in locks], head._native, locks[0]._record)
         notice = notice_of(head, locks[self._last].status)
         return Waiter(
             timeout, self._retry, wait=wait, queue=head._native, notice=notice, about=self.path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from semlock._core import capi, registry
+from semlock._core import capi, registry, waits
 from semlock._core.seconds import saturated
 from semlock._waiting.hub import hub_here
 from semlock._waiting.timers import NEVER
@@ -36,7 +36,7 @@ _LOOKS = 3
 _ENDLESS = 1e9
 
 
-class LoopWait(capi.Wait):
+class LoopWait(waits.Wait):
     """C's form of a wait that uses a hub's event source, and doesn't outlive it."""
 
     __slots__ = ("_hub",)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import Context
 from weakref import WeakSet, ref
 
-from semlock._core import capi, registry
+from semlock._core import capi, registry, waits
 from semlock._waiting.line import Gate, Line, crowded
 from semlock._waiting.sleeping import Bells, Sleeper
 from semlock._waiting.timers import Timers
@@ -48,7 +48,7 @@ class Hub:
         self.context = Context()
         self._over = False
         self._loop: ref[asyncio.AbstractEventLoop] | None = None
-        self._marks = capi.Marks()
+        self._marks = waits.Marks()
         self._sleepers: dict[int, tuple[Sleeper, ...]] = {}
         self._bells: Bells | None = None
         self._deaf = False
@@ -58,7 +58,7 @@ class Hub:
         self.gate = Gate(self)
         _alive.add(self)
         if sys.platform != "win32":  # no loop can listen to what tells of changes there
-            self.events = capi.take_events()
+            self.events = waits.take_events()
 
     # ------------------------------------------------------------------ the loop
 
@@ -125,7 +125,7 @@ class Hub:
     def _give_back(self) -> None:
         events, self.events = self.events, -1
         if events >= 0:
-            capi.give_events(events)
+            waits.give_events(events)
         self._close_bells()
 
     def _close_bells(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 
-from semlock._core import capi
+from semlock._core import capi, waits
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Sleeper:
 
     __slots__ = ("_bell", "_hub", "_marks", "_news", "_until", "due_at", "parked", "wait")
 
-    def __init__(self, hub: Hub, wait: capi.Wait, until: int | None, *, news: bool) -> None:
+    def __init__(self, hub: Hub, wait: waits.Wait, until: int | None, *, news: bool) -> None:
         self._hub = hub
         self._news = news
         self._until = until

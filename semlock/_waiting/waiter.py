@@ -13,7 +13,7 @@ import sys
 import time
 from math import inf
 
-from semlock._core import capi, registry
+from semlock._core import capi, registry, waits
 from semlock._core.seconds import saturated
 from semlock._waiting.steps import Pause
 
@@ -65,7 +65,7 @@ def growing_pauses(chance: Callable[[], float] = chance) -> Iterable[float]:
 class Waiter:
     """One thread's wait for one lock, or for any of some, as long as it lasts.
 
-    Without a ``capi.Wait`` it only pauses.
+    Without a ``waits.Wait`` it only pauses.
     """
 
     __slots__ = (
@@ -78,7 +78,7 @@ class Waiter:
         timeout: float | None,
         schedule: Schedule | None = None,
         *,
-        wait: capi.Wait | None = None,
+        wait: waits.Wait | None = None,
         lock: Any = None,
         queue: Any = None,
         notice: Notice | None = None,
@@ -184,7 +184,7 @@ class Waiter:
             pause = min(pause, self._deadline - now)
         return pause
 
-    def _hear(self, wait: capi.Wait, now: float) -> bool:
+    def _hear(self, wait: waits.Wait, now: float) -> bool:
         until = self._next_look(now)
         if until is None:
             return False
@@ -240,7 +240,7 @@ class Waiter:
             return min(self._until, self._check)
         return self._until
 
-    def _time_is_over(self, wait: capi.Wait) -> None:
+    def _time_is_over(self, wait: waits.Wait) -> None:
         """Have the holder judged, unless the time was only that of a notice."""
         now = self._clock()
         ends = (self._until, self._check, self._deadline)
@@ -249,7 +249,7 @@ class Waiter:
             self._until = self._check = None
             wait.due()
 
-    def _grope(self, wait: capi.Wait, end: int) -> None:
+    def _grope(self, wait: waits.Wait, end: int) -> None:
         """Pause where no event can be relied on, and the core doesn't do it by itself."""
         self.judge = None
         if not self._scheduled:
@@ -303,7 +303,7 @@ class PauseWhileHeld(Pause):
 def sleep_while_held(lock: Any, seconds: float) -> bool:
     """Sleep so long, or until nothing is at the lock's path, which gives ``True``."""
     end = capi.now_ns() + int(seconds * 1e9)
-    wait = capi.Wait((lock,))
+    wait = waits.Wait((lock,))
     registry.add_wait(wait)
     try:
         while (outcome := wait.wait(end)) not in (capi.TIME, capi.FREE):

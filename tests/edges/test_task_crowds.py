@@ -13,7 +13,7 @@ import pytest
 
 import semlock
 from semlock import AsyncLock, AsyncSharedLock, AsyncSlotLock
-from semlock._core import capi
+from semlock._core import capi, waits
 from semlock._waiting import async_waiter, sleeping
 from semlock._waiting.hub import hub_here
 from support import Child, trio_or_skip
@@ -74,7 +74,7 @@ class Counted:
 
     def __init__(self, monkeypatch):
         self.looks = self.waits = 0
-        wait, start = capi.Wait.wait, async_waiter.LoopWait.__init__
+        wait, start = waits.Wait.wait, async_waiter.LoopWait.__init__
 
         def counted_wait(this, until):
             self.looks += 1
@@ -84,7 +84,7 @@ class Counted:
             self.waits += 1
             start(this, *arguments, **options)
 
-        monkeypatch.setattr(capi.Wait, "wait", counted_wait)
+        monkeypatch.setattr(waits.Wait, "wait", counted_wait)
         monkeypatch.setattr(async_waiter.LoopWait, "__init__", counted_start)
 
     def reset(self):
@@ -262,7 +262,7 @@ def test_times_that_are_over_take_no_room(path):
 @heard_by_a_loop
 @pytest.mark.parametrize("kind", ["plain", "fair", "slots", "readers"])
 def test_a_crowd_that_hears_nothing_costs_what_one_costs(path, counted, monkeypatch, kind):
-    monkeypatch.setattr(capi, "take_events", lambda: -1)
+    monkeypatch.setattr(waits, "take_events", lambda: -1)
     crowd = Crowd(kind, path)
 
     async def main():
@@ -286,7 +286,7 @@ def test_a_crowd_that_hears_nothing_costs_what_one_costs(path, counted, monkeypa
 @heard_by_a_loop
 def test_who_lets_go_has_the_next_of_its_loop_look_at_once(path, monkeypatch):
     """Where nothing is heard, each of a crowd that holds for a while would else pause."""
-    monkeypatch.setattr(capi, "take_events", lambda: -1)
+    monkeypatch.setattr(waits, "take_events", lambda: -1)
     monkeypatch.setattr(sleeping.Sleeper, "on_time", lambda _: None)
 
     async def main():

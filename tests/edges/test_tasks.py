@@ -13,7 +13,7 @@ import pytest
 
 import semlock
 from semlock import AsyncLock, AsyncSharedLock, AsyncSlotLock, Lock
-from semlock._core import capi
+from semlock._core import capi, waits
 from semlock._locks import base, slots
 from semlock._locks import shared as _shared
 from semlock._waiting import async_waiter, line
@@ -429,7 +429,7 @@ thread.start()""")
 @queues_by_fifo
 def test_who_has_no_event_source_hears_of_the_one_before(path, neighbour, monkeypatch):
     """By the end of its ticket: no look comes between."""
-    monkeypatch.setattr(capi, "take_events", lambda: -1)
+    monkeypatch.setattr(waits, "take_events", lambda: -1)
     neighbour.run(f"""
 import semlock, threading
 lock, second = (semlock.Lock({path!r}, fair=True) for _ in range(2))
@@ -446,12 +446,12 @@ thread.start()""")
     async def main():
         await until(lambda: tickets(os.path.dirname(path)))
         neighbour.run("lock.release(); there.wait(30)")
-        waits = asyncio.create_task(AsyncLock(path, fair=True).acquire())
+        waiting = asyncio.create_task(AsyncLock(path, fair=True).acquire())
         await until(lambda: tickets(os.path.dirname(path)))  # the other one holds by now
         await asyncio.sleep(0.3)
-        wait = capi.Wait.wait
+        wait = waits.Wait.wait
         monkeypatch.setattr(
-            capi.Wait, "wait", lambda self, at: (looks.append(1), wait(self, at))[1]
+            waits.Wait, "wait", lambda self, at: (looks.append(1), wait(self, at))[1]
         )
         await asyncio.sleep(0.5)
         assert len(looks) <= 6
@@ -461,7 +461,7 @@ thread.start()""")
             _sleeping.Sleeper, "rung", lambda self: (rung.append(1), ring(self))[1]
         )
         neighbour.run("stay.set(); thread.join()")
-        async with await waits:
+        async with await waiting:
             assert rung
 
     run(main)

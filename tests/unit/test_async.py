@@ -16,7 +16,7 @@ import pytest
 
 import semlock
 from semlock import AsyncLock, Lock
-from semlock._core import capi
+from semlock._core import capi, waits
 from semlock._locks import many
 from semlock._waiting import async_waiter
 from semlock._waiting import hub as _hub
@@ -423,7 +423,7 @@ def test_what_is_not_told_is_seen_at_last(path, neighbour, monkeypatch, safety):
 
 @heard_by_a_loop
 def test_when_the_kernel_has_lost_count_all_look(path, neighbour, monkeypatch):
-    read = capi.Marks.read
+    read = waits.Marks.read
 
     def overflow(self, events):
         if read(self, events):
@@ -431,7 +431,7 @@ def test_when_the_kernel_has_lost_count_all_look(path, neighbour, monkeypatch):
             return [-1]
         return []
 
-    monkeypatch.setattr(capi.Marks, "read", overflow)
+    monkeypatch.setattr(waits.Marks, "read", overflow)
     neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
 
     async def main():
@@ -515,13 +515,13 @@ def test_a_loop_that_can_not_listen_pauses(
 ):
     """Whether the core could hear, which is so on Windows, or could not either."""
     if core_hears:
-        wait = capi.Wait.wait
+        wait = waits.Wait.wait
 
         def hears(self, until):
             outcome = wait(self, until)
             return capi.TIME if outcome == capi.BLIND else outcome
 
-        monkeypatch.setattr(capi.Wait, "wait", hears)
+        monkeypatch.setattr(waits.Wait, "wait", hears)
     neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
     loop = Deaf()
 

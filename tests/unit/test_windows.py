@@ -13,7 +13,7 @@ import pytest
 
 import semlock
 from semlock import AsyncLock
-from semlock._core import capi
+from semlock._core import capi, waits
 from semlock._core.append import open_to_append
 from semlock._core.status import remove_exactly
 from semlock._waiting import hub
@@ -225,7 +225,7 @@ def test_an_error_says_what_windows_says_of_it(path):
 @pytest.fixture
 def deaf(monkeypatch):
     """Let no loop hear of anything, as on Windows, so that waits pause and look."""
-    monkeypatch.setattr(capi, "take_events", lambda: -1)
+    monkeypatch.setattr(waits, "take_events", lambda: -1)
 
 
 async def elsewhere(function):
