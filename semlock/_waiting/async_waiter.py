@@ -247,7 +247,8 @@ class AsyncWaiter(Waiter):
                 await parked
             finally:
                 self._parked = None
-                self._hub.timers.never(self)
+                if self.due_at:
+                    self._hub.timers.never(self)
             if line.first is self and not self.fair:
                 return True  # it may have been let go of in this moment
         if self._scheduled and self._until is None:
@@ -366,6 +367,9 @@ class AsyncWaiter(Waiter):
     def end(self, won: Any = None) -> None:
         """Give back what the wait had; ``won`` is the structure of the lock that it ended with."""
         line, wait = self._line, self._wait
+        if wait is None and line is not None and self._about is None:
+            line.leave(self, None)  # thousands may be cancelled in one step of the loop
+            return
         left = None
         try:
             if self.fair and wait is not None and line is not None and line.first is self:

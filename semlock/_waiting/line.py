@@ -93,7 +93,7 @@ class Line:
             self._hub.drop_line(self._key, self)
             self._end_left()
             return
-        if self._left is not None:
+        if self._left is not None and not self.due_at:
             self._hub.timers.at(self, capi.now_ns())
         if was_first:
             first.wake()
