@@ -5,13 +5,11 @@ both do; a plain function of a ``LockStatus`` can stand on either side::
 
     from semlock.policy import Age, Gone, ProofOfDeath
 
-    Lock(path, policy=ProofOfDeath() | Age(3600))           # robs the living after an hour
+    Lock(path, policy=ProofOfDeath() | Age(3600))           # even from a live holder, after an hour
     Lock(path, policy=ProofOfDeath() | (Gone() & Age(60)))  # trusts foreign process numbers
 
-A policy that is not ``ProofOfDeath`` may rob a holder that lives.  The holder finds out at
-its next ``check``, ``refresh`` or ``release``.
-
-Ages are never early: see ``older``.
+A policy other than ``ProofOfDeath`` may take a lock from a live holder.  The holder finds out at
+its next ``check``, ``refresh`` or ``release``.  An age is never reached too early: see ``older``.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ __all__ = ["Age", "All", "Any", "Gone", "Policy", "ProofOfDeath", "Unreadable", 
 
 
 class Policy:
-    """What all policies are: called with a status, they give a reason or ``None``."""
+    """The base of policies: called with a status, it returns a reason or ``None``."""
 
     __slots__ = ()
 
@@ -41,7 +39,7 @@ class Policy:
         raise NotImplementedError
 
     def due_in(self, status: LockStatus) -> float | None:
-        """Give the seconds until it permits the lock, 0 for now; ``None`` if time is not enough."""
+        """Seconds until it permits the lock, 0 for now; ``None`` if time alone isn't enough."""
         return 0.0 if self(status) else None
 
     def __or__(self, other: PolicyFunction) -> Any:
@@ -68,7 +66,7 @@ class Policy:
 
 
 def due_in(policy: PolicyFunction, status: LockStatus) -> float | None:
-    """Ask any policy for the seconds until it permits the lock; a function knows only of now."""
+    """Ask any policy for these seconds; a plain function can only be asked about now."""
     if isinstance(policy, Policy):
         return policy.due_in(status)
     return 0.0 if policy(status) else None
@@ -81,7 +79,7 @@ def _words(answer: object) -> str | None:
 
 
 class Any(Policy):
-    """Permit what any of several policies permits."""
+    """Permits what at least one of several policies permits."""
 
     __slots__ = ("policies",)
 
@@ -89,7 +87,7 @@ class Any(Policy):
         self.policies = policies
 
     def __call__(self, status: LockStatus) -> str | None:
-        """Give the first reason there is."""
+        """Return the first reason."""
         for policy in self.policies:
             reason = _words(policy(status))
             if reason is not None:
@@ -97,13 +95,13 @@ class Any(Policy):
         return None
 
     def due_in(self, status: LockStatus) -> float | None:
-        """Give the time of the first that permits it."""
+        """Return the time of the first that permits it."""
         times = [due_in(policy, status) for policy in self.policies]
         return min((time for time in times if time is not None), default=None)
 
 
 class All(Policy):
-    """Permit what all of several policies permit."""
+    """Permits what all of several policies permit."""
 
     __slots__ = ("policies",)
 
@@ -111,7 +109,7 @@ class All(Policy):
         self.policies = policies
 
     def __call__(self, status: LockStatus) -> str | None:
-        """Give all reasons, if none is missing."""
+        """Return all reasons, if none is missing."""
         reasons = []
         for policy in self.policies:
             reason = _words(policy(status))
@@ -121,32 +119,32 @@ class All(Policy):
         return " and ".join(reasons) or None
 
     def due_in(self, status: LockStatus) -> float | None:
-        """Give the time of the last that permits it, if none of them needs more than time."""
+        """Return the time of the last that permits it, if time is enough for all."""
         times = [due_in(policy, status) for policy in self.policies]
         known = [time for time in times if time is not None]
         return max(known) if known and len(known) == len(times) else None
 
 
 class ProofOfDeath(Policy):
-    """Permit what a dead process held: the default of every lock."""
+    """Permits the lock of a dead process: the default of every lock."""
 
     __slots__ = ()
 
     def __call__(self, status: LockStatus) -> str | None:
-        """Give the evidence of death."""
+        """Return the evidence of death."""
         return proof_of_death(status)
 
 
-# How far apart two floats are that stand for one moment of today, and some more.
+# The rounding error between two floats of the same present time, with a margin.
 _ROUNDING = 1e-6
 
 
 def older(since: float, limit: float, now: float, *, ticks: int | None = None) -> bool:
-    """Tell whether a stamp is older than a limit: strictly, and never early.
+    """Tell whether a time stamp is older than a limit: strictly, and never too early.
 
-    A stamp of whole seconds (an ``int``) may have been written almost a second later than it
-    says.  So the clock is read in whole seconds too, and the limit is rounded up to them.
-    ``ticks`` gives another number of ticks in a second; without it, other stamps are exact.
+    A stamp in whole seconds (an ``int``) may be almost a second older than its time.  So the
+    clock is read in whole seconds too, and the limit is rounded up.  ``ticks`` is the number of
+    ticks in a second for other units; without it, a float is exact.
     """
     if ticks is None:
         if not isinstance(since, int):
@@ -157,11 +155,11 @@ def older(since: float, limit: float, now: float, *, ticks: int | None = None) -
 
 
 class Age(Policy):
-    """Permit what is older than so many seconds by its record, strictly; ``None`` or 0 never.
+    """Permits a lock that is older than so many seconds by its record; ``None`` or 0 never.
 
-    Most records count whole seconds: there a fraction of a second is rounded up, see
-    ``older``.  A file without a readable record has no age here: see ``Unreadable``.  With
-    ``or_file=True`` the time of the file's last writing counts where the record has none.
+    Most records have whole seconds: then a fraction is rounded up, see ``older``.  A file
+    without a readable record has no age: see ``Unreadable``.  With ``or_file=True`` the file's
+    modification time is used if the record has no time.
     """
 
     __slots__ = ("seconds", "or_file")
@@ -194,30 +192,31 @@ class Age(Policy):
         return max(0.0, since + self.seconds + exact - time())
 
 
-# Ten digits since 2001 and until 2286: a number with fewer has lost its end, or is very old.
+# A time since 2001 and until 2286 has ten digits; one with fewer was cut off, or is very old.
 _TEN_DIGITS = 1_000_000_000
 
 
 def may_be_cut(status: LockStatus) -> bool:
-    """Tell a time that may be the beginning of one which a foreign program is just writing.
+    """Tell whether a time may be incomplete because a foreign program is still writing it.
 
-    Cut short, a time of today looks like one of decades ago.  So a time of fewer digits is
-    believed only when the file has not changed for the grace time.
+    Cut off, a present time looks decades old.  So a time with fewer digits is believed only if
+    the file was unchanged for the grace time.
+
     """
     look = status.instance
     since = None if status.info is None else status.info.timestamp
     if look is None or since is None or since >= _TEN_DIGITS:
         return False
     if look.content.endswith((b"\n", b"}")):
-        return False  # text ends with its last line, JSON with its brace: nothing is missing
+        return False  # complete: text ends with a newline, JSON with a brace
     return status.unchanged_for(time()) < GRACE
 
 
 class Gone(Policy):
-    """Permit what is held by a process number that doesn't exist on this machine.
+    """Permits a lock whose process number doesn't exist on this machine.
 
-    This trusts foreign records, which don't say on which machine or in which container their
-    process runs.  A number that exists counts as the holder, whoever has it now.
+    Foreign records don't say on which machine or in which container their process runs, so
+    this trusts them.  An existing process counts as the holder, even if it reuses the number.
     """
 
     __slots__ = ()
@@ -233,10 +232,10 @@ class Gone(Policy):
 
 
 class Unreadable(Policy):
-    """Permit a file that is no record and has not changed for so many seconds.
+    """Permits a file that is no record and was unchanged for so many seconds.
 
-    The time is for foreign programs that create first and write later: a half-written lock
-    is not stolen.
+    Foreign programs create the file first and write later: the time keeps their lock safe.
+
     """
 
     __slots__ = ("grace",)
@@ -261,5 +260,5 @@ _NO_PERMISSION = -13
 
 
 def never(status: LockStatus) -> None:  # noqa: ARG001 - a policy is asked with a status
-    """Permit nothing, not even what is proven dead."""
+    """Permit nothing, not even proof of death."""
     return

@@ -1,7 +1,7 @@
 """Retry schedules: small values that say how a lock's wait pauses between its tries.
 
-Pass one to any lock as ``retry=``.  Called, it gives the pauses of one wait in seconds; when
-they are used up, the wait is over as if its time were.
+Pass one to any lock as ``retry=``.  Called, it gives the pauses of one wait in seconds; after the
+last one the wait ends as if its timeout had passed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Every:
 class Growing:
     """Pause longer before each try: ``first``, then ``factor`` times as long, up to ``longest``.
 
-    With ``randomize`` each pause is between once and twice as long, so that waiters who
-    began together part.
+    With ``randomize`` each pause is up to twice as long, so that waiters which began together
+    are spread.
     """
 
     __slots__ = ("factor", "first", "longest", "randomize", "retries")

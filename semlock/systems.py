@@ -10,9 +10,9 @@ the tests read it.  A system of your own is a value too::
     with INI.lock("build.lock", timeout=5):
         ...
 
-``compose`` is called with a ``LockInfo`` that says what the record is to hold, and gives its
-bytes; ``decode`` gives a ``LockInfo`` of bytes, or raises ``LockRecordError``.  The command
-takes a system by its place: ``semlock status --dialect mypackage.locks:INI build.lock``.
+``compose`` gets a ``LockInfo`` with the values to write and returns bytes.  ``decode`` gets bytes
+and returns a ``LockInfo``, or raises ``LockRecordError``.  The command takes such a system by its
+place: ``semlock status --dialect mypackage.locks:INI build.lock``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "System", "find", "register"]
 
-# The table: the name of each system, and the module in which it is ``SYSTEM``.
+# The table: the name of each system, and the module whose ``SYSTEM`` it is.
 _ROWS: dict[str, str] = {
     "semlock": "semlock._systems.own",
     "sema": "semlock.sema",
@@ -190,7 +190,7 @@ class System:
 
 
 def later(module: str, name: str) -> Callable[..., Any]:
-    """Stand for a function of a module that is imported when the function is called."""
+    """Make a function that imports its module only when it is called."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         from importlib import import_module  # noqa: PLC0415
@@ -201,7 +201,7 @@ def later(module: str, name: str) -> Callable[..., Any]:
 
 
 def for_tasks(module: str, **names: str) -> Callable[[str], object]:
-    """Give a module's ``__getattr__``: its forms for tasks are made when they are asked for."""
+    """Make a module's ``__getattr__``, which makes the forms for tasks on first use."""
 
     def getter(name: str) -> object:
         if name not in names:
@@ -214,21 +214,22 @@ def for_tasks(module: str, **names: str) -> Callable[[str], object]:
 
 
 def register(system: System) -> System:
-    """Enter a system into the table of this process, by its name.
+    """Add a system to this process's table, by its name.
 
-    From then on records of unknown systems are shown to it too, before those of this package.
+    Records of unknown systems are then read by it too, before the systems of this package.
+
     """
     _found[system.name] = system
     return system
 
 
 def known() -> list[str]:
-    """List the names of all systems: those that were registered, and those of this package."""
+    """List the names of all systems: registered ones and those of this package."""
     return [*(name for name in _found if name not in _ROWS), *_ROWS]
 
 
 def find(name: str) -> System:
-    """Give a system by its name, or by its place: ``package.module:ATTRIBUTE``."""
+    """Give a system by its name or its place (``package.module:ATTRIBUTE``)."""
     system = _found.get(name)
     if system is not None:
         return system
@@ -251,7 +252,7 @@ def find(name: str) -> System:
 
 
 def recognise(content: bytes) -> tuple[System, LockInfo]:
-    """Find the system of a record, and what it says; ``LockRecordError`` if none has it."""
+    """Find the system that can read a record, and what it says; else ``LockRecordError``."""
     weak = []
     for name in known():
         system = find(name)
@@ -266,5 +267,5 @@ def recognise(content: bytes) -> tuple[System, LockInfo]:
 
 
 def by_path(path: str) -> System | None:
-    """Find the system that alone uses such paths."""
+    """Find the system that uses such paths exclusively."""
     return next((s for s in map(find, known()) if s.owns_path(path)), None)

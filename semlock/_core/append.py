@@ -1,4 +1,4 @@
-"""Opening a file to which any number of processes append, each line by one call."""
+"""Opening a file to which many processes append lines."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FLAGS = (
     | os.O_CREAT
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_NOCTTY", 0)
-    # Never waiting: not for the reader of a pipe, nor for a terminal that was stopped.
+    # Don't block: not until a pipe has a reader, nor on a stopped terminal.
     | getattr(os, "O_NONBLOCK", 0)
 )
-# Never through a link that somebody has put there.
+# Don't follow a link that another user may have put there.
 _WARY = getattr(os, "O_NOFOLLOW", 0)
 
-# Those names that _winapi doesn't have.
+# Constants that _winapi lacks.
 _FILE_APPEND_DATA = 0x4
 _FILE_READ_ATTRIBUTES = 0x80
 _SYNCHRONIZE = 0x100000
@@ -33,9 +33,9 @@ _FILE_FLAG_OPEN_REPARSE_POINT = 0x200000
 
 
 def open_to_append(path: str, mode: int, *, wary: bool = False) -> int:
-    """Open a file to append whole lines, made if need be; ``wary`` of links and devices.
+    """Open a file to append whole lines, and create it if needed; ``wary`` refuses links.
 
-    ``OSError`` for a pipe: whoever writes there may be ended by it when the reader goes.
+    It refuses pipes with ``OSError``: a write raises SIGPIPE when the reader is gone.
     """
     if sys.platform == "win32":
         return _open_on_windows(path, _FILE_FLAG_OPEN_REPARSE_POINT if wary else 0)
@@ -50,12 +50,12 @@ def open_to_append(path: str, mode: int, *, wary: bool = False) -> int:
 if sys.platform == "win32":
 
     def _open_on_windows(path: str, flags: int) -> int:
-        # O_APPEND of the C library is a look for the end and then a write there, between which
-        # another process may write.  With no right but to append, the kernel does both.
+        # The C library's O_APPEND seeks and then writes, and another process can write in
+        # between.  With the right to append only, the kernel does both at once.
         rights = _FILE_APPEND_DATA | _FILE_READ_ATTRIBUTES | _SYNCHRONIZE
         handle = _winapi.CreateFile(path, rights, _SHARE_ALL, 0, _OPEN_ALWAYS, flags, 0)
         try:
-            # Without O_TEXT: a line ends as it is written.
+            # Without O_TEXT, line ends are written as they are.
             return msvcrt.open_osfhandle(handle, os.O_NOINHERIT)
         except BaseException:
             _winapi.CloseHandle(handle)

@@ -1,8 +1,8 @@
-"""Calling users' functions from semlock's own threads, where they hold up nobody's refresh.
+"""Calling users' functions on separate threads, so that a slow one delays no refresh.
 
-A function may wait, for a worker or for ever, and a logging handler is a user's function too.
-So they are called by threads of their own: as many as there are slow ones, within bounds.
-Calls of one key, such as one lock, follow each other in order.
+A callback may block for ever, and so may a logging handler.  There are as many threads as
+callbacks block at a time, up to a limit.  Calls with the same key, such as one lock's, run in
+order.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-# So many functions may be stuck before the others have to wait for one of them.
+# If this many callbacks block, further ones wait.
 _MOST = 32
 _LINE_LIMIT = 10_000
 _PATIENCE = 0.5
-_IDLE = 10.0  # seconds for which a thread waits for more
+_IDLE = 10.0  # seconds until an unused thread ends
 
 
 class _Calls:
-    """The calls of one process.  Only semlock's own threads come here, so signals strike none."""
+    """The calls of one process.  Only semlock's own threads use it, so no signal interrupts it."""
 
     __slots__ = ("_idle", "_lines", "_mutex", "_ready", "_threads", "dropped")
 
@@ -41,7 +41,7 @@ class _Calls:
         self.dropped = 0
 
     def put(self, key: Hashable, function: Callable[[], object]) -> bool:
-        """Have a function called after those of its key; ``False`` if too many wait already."""
+        """Queue a call behind those of its key; ``False`` if too many are queued."""
         with self._mutex:
             line = self._lines.get(key)
             if line is None:
@@ -58,7 +58,7 @@ class _Calls:
                 threading.Thread(
                     target=self._work, name="semlock-callback", daemon=True
                 ).start()
-            except RuntimeError:  # no more threads now: the next call tries again
+            except RuntimeError:  # no thread available: the next call tries again
                 with self._mutex:
                     self._threads -= 1
         return True
@@ -82,12 +82,12 @@ class _Calls:
             if key is None:
                 return
             while (function := self._next(key)) is not None:
-                with suppress(BaseException):  # what can be said of it, the caller says
+                with suppress(BaseException):  # the callback reports its own errors
                     function()
                 del function
 
     def end(self) -> None:
-        """End the threads that wait for more, and give those a moment that are called back."""
+        """End idle threads, and give running callbacks a moment to finish."""
         with self._mutex:
             count = self._threads
         for _ in range(count):
@@ -109,12 +109,12 @@ _calls = _Calls()
 
 
 def call(key: Hashable, function: Callable[[], object]) -> bool:
-    """Have a function called soon, in another thread, after those that have the same key."""
+    """Call a function soon on another thread, after earlier calls with this key."""
     return _calls.put(key, function)
 
 
 def _forget() -> None:
-    # The threads did not come along, and the mutex may have been in use.
+    # The threads don't exist in the child, and the mutex may have been locked.
     global _calls  # noqa: PLW0603 - one for each process
     _calls = _Calls()
 

@@ -1,8 +1,8 @@
 """The one module that calls C: names for its calls and outcomes, and native errors as OSError.
 
-What the calls do on disk is told in ``csrc/semlock.h``.  The structures of the core live
-in cffi objects that Python owns; a call that wins a lock writes so into the structure that
-the lock object already had, so that no exception between two bytecodes can lose it.
+What the calls do on disk is described in ``csrc/semlock.h``.  Python owns the core's structures
+as cffi objects.  A call that wins a lock records the win in the structure that the lock object
+already had, so that an exception between two bytecodes can't lose it.
 """
 
 from __future__ import annotations
@@ -94,42 +94,41 @@ _new_bytes = ffi.new_allocator(should_clear_after_alloc=False)
 
 
 def new_lock() -> semlock_lock:
-    """Make the structure that one lock object owns."""
+    """Make the structure of one lock object."""
     return ffi.new("semlock_lock *")
 
 
 def address(data: bytes) -> Bytes:
-    """Give C the address of a bytes object, which the result keeps alive."""
+    """Give the address of a bytes object for C; the result keeps the object alive."""
     return ffi.from_buffer(data)
 
 
 def start_pool() -> None:
-    """Give the pool what C doesn't: the source of tokens, and room for kept claims."""
+    """Set what C can't set itself: the seed of tokens, and how many claims may be kept."""
     ffi.buffer(POOL.seed)[:] = os.urandom(16)
     POOL.keep = lib.SEMLOCK_POOL_SLOTS
 
 
 def life() -> int:
-    """Count the processes that have had this memory: another number after each fork.
+    """Give a number that differs between a process and its forked children.
 
-    C notices a fork by itself, whoever made it, so this is how Python learns of one for which
-    its own hooks did not run.
+    The core notices every fork.  Python's fork hooks don't run for a fork made in C code.
     """
     return lib.semlock_life(POOL)
 
 
 def holds(lock: semlock_lock) -> bool:
-    """Tell whether this process holds something by this structure."""
+    """Tell whether this process holds a lock by this structure."""
     return lib.semlock_holds(lock, POOL) == OK
 
 
 def detach_lock(lock: semlock_lock) -> int:
-    """Leave what is held at its path, and forget it."""
+    """Leave the held file at its path, and forget it."""
     return lib.semlock_detach(lock, POOL)
 
 
 def drain_pool(directory: str | None = None) -> None:
-    """Remove the kept claims of a directory, or all."""
+    """Remove the kept claims of one directory, or all of them."""
     if directory is None:
         lib.semlock_pool_drain(POOL, ffi.NULL, 0)
     else:
@@ -138,7 +137,7 @@ def drain_pool(directory: str | None = None) -> None:
 
 
 class Record:
-    """What acquisitions shall write, kept in C's form; see ``semlock_record``."""
+    """The record that an acquire writes, in C's form; see ``semlock_record``."""
 
     __slots__ = ("_text", "cdata", "stamp_at", "text", "token_at", "witness_at")
 
@@ -181,7 +180,7 @@ def token_of(lock: semlock_lock) -> bytes:
 
 
 class Batch:
-    """The outcomes of many tries in one call, which exist before the call begins."""
+    """The outcomes of many tries in one call; their memory exists before the call begins."""
 
     __slots__ = ("_errors", "_locks", "_outcomes", "count")
 
@@ -192,7 +191,7 @@ class Batch:
         self._outcomes = ffi.new("char[]", bytes((HELD,)) * self.count)
 
     def run(self, *, anyway: bool = True) -> None:
-        """Try them all, without the GIL; those who wait are passed by unless a lock is fair."""
+        """Try all locks without the GIL; ``anyway`` ignores waiters, except for fair locks."""
         lib.semlock_try_many(
             self._locks, self._outcomes, self._errors, self.count, anyway, POOL
         )
@@ -208,41 +207,41 @@ class Batch:
 
 
 class Instance:
-    """One file as it was found at a path, and no other: what it says, and how it is kept.
+    """One file that was found at a path: its content, its metadata and its identity.
 
-    With it in hand exactly this file can be confirmed, rewritten or removed.
+    The calls that take it act on exactly this file, never on one that has replaced it.
     """
 
     __slots__ = ("content", "error", "view")
 
     def __init__(self, view: semlock_view, content: bytes, error: int) -> None:
-        self.view = view  # the core's own, for the calls of this module
+        self.view = view  # C's form
         self.content = content
         self.error = error
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Name the file, whatever becomes of it."""
+        """The file's device and number, which changes of its content don't change."""
         return self.view.dev, self.view.ino
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """Name the file as it was: another after each change."""
+        """The file's identity and the time of its last change: a new key after each change."""
         return self.view.dev, self.view.ino, self.view.ctime_ns
 
     @property
     def ctime_ns(self) -> int:
-        """When anything about the file has changed last."""
+        """When the content or the metadata last changed."""
         return self.view.ctime_ns
 
     @property
     def written_at(self) -> float:
-        """When it was last written to, in seconds since 1970."""
+        """When the content last changed, in seconds since 1970."""
         return self.view.mtime_ns / 1e9
 
     @property
     def kind(self) -> int:
-        """What it is: REGULAR, SYMLINK, DIRECTORY or something else."""
+        """REGULAR, SYMLINK, DIRECTORY or another number."""
         return self.view.kind
 
     @property
@@ -252,33 +251,33 @@ class Instance:
 
     @property
     def local(self) -> bool:
-        """Whether its filesystem is known to be this machine's own."""
+        """Whether its filesystem is known to be local to this machine."""
         return bool(self.view.local)
 
     @property
     def unfinished(self) -> bool:
-        """Whether it is marked as not yet complete."""
+        """Whether its creator has not finished it."""
         return bool(self.view.unfinished)
 
     @property
     def witness(self) -> int:
-        """What the kernel's lock on it says: 1 it is kept, 0 it is free, -1 not known."""
+        """The state of the kernel's lock on it: 1 taken, 0 free, -1 unknown."""
         return self.view.witness
 
     @property
     def witnessed(self) -> bool:
-        """Whether a process that lives keeps the kernel's lock on it."""
+        """Whether a live process has the kernel's lock on it."""
         return self.view.witness == 1
 
 
 def look(path: bytes) -> Instance | None:
-    """Look at a path; ``None`` if nothing is there.  An unreadable file comes with its error."""
+    """Inspect a path; ``None`` if nothing is there.  An unreadable file is given with its error."""
     view = ffi.new("semlock_view *")
     room = 4096
     while True:
         data = _new_bytes("char[]", room)
-        # A path that changes hands at every look is busy, which is not an error: after some
-        # tries the last look will do, for whoever acts on it compares again under the guard.
+        # If the file changes at each look, the lock is busy, which is no error.  The last look is
+        # good enough: it is compared again before anything is removed.
         for _ in range(100):
             outcome = lib.semlock_inspect(path, POOL, view, data, room)
             if outcome not in (CHANGED, -errno.EINTR):
@@ -296,26 +295,26 @@ def look(path: bytes) -> Instance | None:
 
 
 def confirm(path: bytes, seen: Instance) -> bool:
-    """Tell whether what was looked at is still at the path, unchanged."""
+    """Tell whether this instance is still at the path, unchanged."""
     return lib.semlock_confirm(path, POOL, seen.view) == OK
 
 
 def remove(path: bytes, seen: Instance, *, despite_witness: bool) -> int:
-    """Remove the instance that was looked at, and no other."""
+    """Remove this instance, and no other."""
     flags = lib.SEMLOCK_DESPITE_WITNESS if despite_witness else 0
     return lib.semlock_remove(path, POOL, seen.view, seen.content, flags)
 
 
 def rewrite(path: bytes, seen: Instance, text: bytes) -> int:
-    """Write a text of at least the same length over the record that was looked at."""
+    """Overwrite this instance's record with a text that is at least as long."""
     return lib.semlock_rewrite(path, POOL, seen.view, seen.content, text, len(text))
 
 
 def must_make_way(queue: semlock_lock, locks: Array[semlock_lock] | None = None) -> int:
-    """Tell whether others stand in a queue who come first; see ``semlock_try``.
+    """Tell whether waiters in a queue come first: OK, TURN or HELD; see ``semlock_try``.
 
-    OK if not, TURN if they do and one of the locks is free (``many`` makes C's form of
-    them; without it is the queue's own), HELD if none is.
+    TURN says that they do and that one of the locks is free.  ``locks`` is made by ``many``;
+    without it the queue's own lock is meant.
     """
     if locks is None:
         return lib.semlock_must_make_way(queue, POOL)
@@ -323,22 +322,22 @@ def must_make_way(queue: semlock_lock, locks: Array[semlock_lock] | None = None)
 
 
 def many(locks: Sequence[semlock_lock]) -> Array[semlock_lock]:
-    """Give C's form of some locks, which must be kept as long as it."""
+    """Give an array of pointers to some locks, which the caller must keep alive."""
     return ffi.new("semlock_lock *[]", list(locks))
 
 
 def burst_began(lock: semlock_lock) -> None:
-    """Note that this process begins to take a lock, as if it had won it by waiting."""
+    """Note that this process begins to use a lock, as after a wait (see ``common/turns.c``)."""
     lib.semlock_burst_began(POOL, lock)
 
 
 def burst_released(lock: semlock_lock) -> None:
-    """Note that this process has let go of a lock."""
+    """Note that this process has released a lock."""
     lib.semlock_burst_released(POOL, lock)
 
 
 def clean_ticket(path: bytes) -> bool:
-    """Remove a ticket of a queue if its owner is dead; ``False`` if it is not."""
+    """Remove a ticket of a queue; ``False`` if its owner is not dead."""
     outcome = lib.semlock_ticket_clean(path, POOL)
     if outcome < 0:
         raise_os_error(outcome, path)
@@ -346,17 +345,17 @@ def clean_ticket(path: bytes) -> bool:
 
 
 def ticket_state(path: bytes) -> int:
-    """Say what is known of the owner of a ticket: one of the four from ``TICKET_DEAD`` on."""
+    """Give the state of a ticket's owner: one of the TICKET constants."""
     return lib.semlock_ticket_state(path)
 
 
 def set_safety(seconds: float) -> None:
-    """Say about how often a waiter looks without news; 0 for the default."""
+    """Set how often a waiter looks without events; 0 for the default."""
     POOL.safety = int(seconds * 1e9)
 
 
 def identify() -> tuple[int, int, int, int, str]:
-    """Say who this process is: pid, start, PID namespace, time namespace, boot."""
+    """Identify this process: PID, start time, PID namespace, time namespace, boot."""
     process = ffi.new("semlock_process *")
     while (outcome := lib.semlock_identify(process)) == -errno.EINTR:
         pass
@@ -367,7 +366,7 @@ def identify() -> tuple[int, int, int, int, str]:
 
 
 def start_time(pid: int) -> int:
-    """Say when a process of this machine began, in the system's unit; 0 if it can't be told."""
+    """Give the start time of a process, in the system's unit; 0 if it is unknown."""
     start = ffi.new("int64_t *")
     if lib.semlock_start_time(pid, start) != 0:
         return 0
@@ -375,7 +374,7 @@ def start_time(pid: int) -> int:
 
 
 def os_error(code: int, path: bytes | str) -> OSError:
-    """Turn a negative native code into the OSError that Python itself would raise."""
+    """Turn a negative native code into the OSError that Python would raise."""
     name = os.fsdecode(path)
     if sys.platform == "win32":
         return OSError(None, ffi.getwinerror(-code)[1], name, -code)

@@ -1,12 +1,12 @@
-"""Removing what the dead have left: their locks, their kept claims, their places in queues.
+"""Removing leftovers: locks of dead holders, kept claims, and tickets of dead waiters.
 
-There is one way to find it, for the library, the command, the sweep and each lock system.
-Only what ``_forms`` claims by name and by exact form is a lock; what bears one of the core's
-own names is judged by what a kill can leave there.  Everything else stays.
+The library, the command, the sweep and each lock system find leftovers by this module.  A file is
+a lock only if a system claims its name and its exact content (``forms.py``).  A file with one of
+the core's own names is compared with what a kill can leave there.  Everything else stays.
 
-A directory is opened once and everything in it is reached through its descriptor, so that
-nothing is done anywhere else if the path is exchanged for a link meanwhile.  Nothing is opened
-but regular files of the size of a record, and no place in a queue waits for anything.
+A directory is opened once and everything in it is reached by its descriptor, so nothing happens
+elsewhere if the path is replaced by a link meanwhile.  Only regular files that are small enough
+for a record are opened, without blocking.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def clean(directory_or_path: StrPath) -> list[Removed]:
     """Remove the locks of dead holders, the places of dead waiters, and abandoned files.
 
     Given a directory, everything directly in it, and the readers of its shared locks; given a
-    lock's path, that lock and what semlock keeps beside it.  A file goes only with proof: what
-    a living process made, what can't be judged, and whatever is not, byte for byte, a record
-    that semlock wrote stays.  This process's own kept claims there are given up too.
+    lock's path, that lock and what semlock keeps beside it.  A file is removed only with proof:
+    files of live processes, files that can't be judged, and files that are not exactly a record
+    of semlock stay.  Kept claims of this process are removed too.
 
     ``FileNotFoundError`` if there is no such directory.
     """
@@ -77,11 +77,11 @@ def clean(directory_or_path: StrPath) -> list[Removed]:
 
 
 def remove_all(found: Generator[Leftover, None, None]) -> list[Removed]:
-    """Remove what is found, and tell what went.  What is in use or another user's stays."""
+    """Remove what is found, and list it.  Files in use and other users' files stay."""
     try:
         gone = [one for one in found if _remove(one)]
     finally:
-        found.close()  # an error refers to this frame, and so to what is open
+        found.close()  # an error's traceback would keep the directory open
     return [Removed(one.path, one.reason, one.info) for one in gone]
 
 
@@ -99,13 +99,13 @@ def leftovers(
     orphan: Orphan | None = None,
     guard: str = "",
 ) -> Generator[Leftover, None, None]:
-    """Find what may be removed in a directory, or of a lock.
+    """Find what may be removed in a directory, or what belongs to one lock.
 
-    Remove it before the next is asked for: until then its directory is open.
+    The directory is open only until the next item is requested, so remove an item before that.
 
-    ``recognise`` claims the files of a lock system, by default semlock's, and ``policy`` is
-    its rule.  ``orphan`` judges the temporary files of semats, which are left alone without.
-    ``guard`` is the ending of the directories by which fs-safe guards a removal.
+    ``recognise`` claims the files of a lock system (by default semlock's), ``policy`` is its
+    rule, and ``orphan`` judges temporary files of semats, which stay without it.  ``guard`` is
+    the suffix of the directories by which fs-safe guards a removal.
     """
     text = os.fsdecode(target)
     if not text:
@@ -124,13 +124,13 @@ def leftovers(
 
 
 def _belonging_to(only: str, names: list[str], folder: Folder) -> list[str]:
-    """Choose a lock, its queue, readers and temporary files, and what the core keeps beside it."""
+    """Choose a lock's file, queue, readers and temporary files among the names."""
     from semlock._core.forms import is_lock_name  # noqa: PLC0415 - for those who clean
 
     queue = os.path.basename(queue_of(folder.path_of(only)))
     chosen = [n for n in names if n == only or n.startswith(f"{only}.")]
     if not (chosen or queue in names or is_lock_name(only)):
-        # A lock that is free leaves nothing, and neither does a mistake in a directory's name.
+        # Nothing there: the lock is free, or the directory's name is misspelt.
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder.path_of(only))
     return [n for n in names if n in chosen or n == queue or _is_private(n)]
 
@@ -140,10 +140,10 @@ _SWEPT_LIMIT = 1000
 
 
 def sweep(directory: str) -> None:
-    """Remove the temporary files in a directory whose makers are dead, as far as that works.
+    """Remove dead processes' temporary files in a directory, once for each directory.
 
-    It is a courtesy to those who come later, done once for each directory; what goes wrong is
-    no error of the caller.
+    Errors are ignored, as the caller wants something else.
+
     """
     if directory in _swept:
         return
@@ -158,21 +158,21 @@ def sweep(directory: str) -> None:
                     for leftover in as_far_as_it_goes(search.at(name)):
                         _remove(leftover)
     except (OSError, ImportError):
-        return  # the last is said when the interpreter is about to end
+        return  # ImportError: the interpreter is ending
 
 
 # ---------------------------------------------------------------- names
 
 
 def _is_private(name: str) -> bool:
-    """Tell a name like those under which the core keeps files of its own."""
+    """Tell whether a name has the form of the core's own files."""
     return name.startswith(PREFIX) and name.endswith((".kept", ".tmp"))
 
 
 def _is_named_as_kept(name: str, inode: int) -> bool:
     number = name.removeprefix(PREFIX).removesuffix(".kept")
     exact = 0 < len(number) <= _LONGEST_INODE and _HEX.issuperset(number)
-    # The upper half of a long number is all that Python may not know.
+    # Only the upper half of the 128-bit inode number may be unknown to Python.
     return exact and (int(number, 16) - inode) % 2**64 == 0
 
 
@@ -182,7 +182,7 @@ def _is_named_as_temporary(name: str) -> bool:
 
 
 def _reason(found: LockStatus) -> str | None:
-    """Say why a file may go, also if another user must do it."""
+    """Say why a file may be removed, also if only another user may remove it."""
     return found.reason if found._barred is None else found._barred[0]
 
 
@@ -194,7 +194,7 @@ def _has_closed(info: LockInfo, look: capi.Instance) -> bool:
 
 
 class _Search:
-    """What is found in one directory, by the rules of one lock system."""
+    """Finds what may be removed in one directory, by the rules of one lock system."""
 
     __slots__ = ("_folder", "_guard", "_in_use", "_only", "_orphan", "_policy", "_recognise")
 
@@ -216,13 +216,13 @@ class _Search:
         self._in_use: set[tuple[int, int]] | None = None
 
     def at(self, name: str) -> Iterator[Leftover]:
-        """Find what may be removed under one name; errors are those of the file that was named."""
+        """Find what may be removed under a name; it raises only for a file that the user named."""
         try:
             if not was_removed(name):
                 yield from self._at(name)
         except (LockPathError, PermissionError):
             if name == self._only:
-                raise  # it is no lock, or not ours to see
+                raise  # it is no lock, or may not be read
         except (FileNotFoundError, NotADirectoryError):
             pass  # it was removed meanwhile
 
@@ -252,7 +252,7 @@ class _Search:
         info, content = None, look.content
         pid = None if self._orphan is None else forms.temporary(name, self._only)
         if is_unfinished(look):
-            # The beginning of a record says too little of itself, so the name must.
+            # The beginning of a record proves little, so the name must be a lock's.
             claimed = named or forms.is_lock_name(name)
         elif pid is not None:
             claimed = forms.is_begun_by_semats(pid, content)
@@ -270,9 +270,9 @@ class _Search:
     def _private(self, name: str) -> Iterator[Leftover]:
         """Judge a kept claim, or a file that was to become a lock.
 
-        Such a file is never a lock by itself.  A maker that lives after all finds its link
-        refused and begins again, so a wrong guess costs it nothing but time.  So a witness
-        that is free is enough: the maker has ended, or closed the file and couldn't remove it.
+        Such a file is no lock yet.  If its creator is alive after all, its link fails and it
+        starts again, so a wrong guess costs only time.  So a free witness is proof enough.
+
         """
         look = self._look(name)
         if look is None:
@@ -296,9 +296,9 @@ class _Search:
             yield self._leftover(name, found, reason)
 
     def _look(self, name: str) -> capi.Instance | None:
-        """Look at a file, unless it is in use or can't be read.
+        """Look at a file, unless it is in use or unreadable.
 
-        A holder's file and its kept claims are known by the kernel's lock on them.
+        The kernel's lock shows that a holder's file or a kept claim is in use.
         """
         if self._in_use is None:
             self._in_use = opened_here()
@@ -331,10 +331,10 @@ class _Search:
             with Folder(self._folder.path_of(name), self._folder) as inner:
                 yield from find(inner.open())
         except OSError:
-            pass  # it went away, or is not ours to read
+            pass  # it is gone, or may not be read
 
     def _is_guard(self, name: str) -> bool:
-        """Tell the guard of fs-safe whose maker went to remove a stale lock and was killed."""
+        """Tell whether a directory is a guard of fs-safe whose creator was killed."""
         lock = name.removesuffix(self._guard)
         return (
             lock != name
@@ -344,7 +344,7 @@ class _Search:
         )
 
     def reader(self, name: str) -> Iterator[Leftover]:
-        """Find out about a file of a reader, whose name is a number."""
+        """Judge a reader's file; its name is a number."""
         if not stat.S_ISREG(os.lstat(self._folder.entry(name)).st_mode):
             return
         if _is_private(name):
@@ -362,7 +362,7 @@ def _guard(folder: Folder) -> Iterator[Leftover]:
 def _readers_in(folder: Folder) -> Iterator[Leftover]:
     """Find the dead readers of a shared lock, and their directory if no reader is left.
 
-    A directory in which no reader was found may be the user's, whatever it is named.
+    A directory without any reader may be the user's, whatever its name is.
     """
     names = os.listdir(folder.listed)
     search = _Search(folder)

@@ -1,8 +1,8 @@
-"""The errors: each names the path, the holder where there is one, and the way out.
+"""The errors: each names the path, the holder if there is one, and what to do.
 
-Contention is a value inside the package and an exception only at its edge.  What the
-operating system refuses (a full disk, a missing permission) stays a plain ``OSError`` with
-the file's name.  All of them can be pickled, so they cross process pools as they are.
+Inside the package contention is a return value; it becomes an exception in the public calls.
+Errors of the operating system (a full disk, a missing permission) stay ``OSError`` with the
+file's name.  All errors can be pickled, so they pass through process pools.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SemlockError(Exception):
 
 
 class LockHeldError(SemlockError):
-    """The lock is held, and what was asked for would take it from its holder."""
+    """The lock is held, and the call would take it from its holder."""
 
 
 class LockTimeoutError(LockHeldError, TimeoutError):
@@ -62,7 +62,7 @@ class NotHeldError(SemlockError, RuntimeError):
 
 
 class LockRecordError(SemlockError, ValueError):
-    """A record can't be read, or what it should say can't be written in its format."""
+    """A record can't be read, or a value can't be written in the record's format."""
 
 
 class LockDeadlockError(SemlockError, RuntimeError):
@@ -89,10 +89,10 @@ class LockPathError(SemlockError, OSError):
         self.filename = path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # These two are OSError's own, and no part of the object's dictionary.
+        # errno and filename are OSError's own, not in the object's dictionary.
         rebuild, (kind, args, state) = super().__reduce__()
         return rebuild, (kind, args, state | {"errno": self.errno, "filename": self.filename})
 
 
 class LockLostWarning(UserWarning):
-    """A lock was found lost when its ``with`` block was already ending with an exception."""
+    """A lock was found lost while its ``with`` block ended with another exception."""

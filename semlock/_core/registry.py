@@ -17,31 +17,30 @@ if TYPE_CHECKING:
     from semlock._core import waits
     from semlock._locks.base import BaseLock
 
-# Every lock object of this process, held or not.  It is written when an object is made and
-# when it goes, never on the way of acquire and release.
+# Every lock object of this process, held or not.  It changes when an object is made or deleted,
+# never in acquire and release.
 _locks: dict[int, ref[BaseLock]] = {}
 
-# Objects that somebody dropped while they hold a lock.
+# Objects that were dropped while they held a lock.
 _dropped: list[BaseLock] = []
 
-# The waits that are under way, which have descriptors too.
+# The waits that are under way: they have descriptors.
 _waits: dict[int, ref[waits.Wait]] = {}
 
-# The threads that keep locks alive, which may run nothing of the user's: by their numbers, what
-# Python calls them.
+# The heartbeat threads, which run no code of the user: the core's numbers of them and Python's.
 own_threads: dict[int, int] = {}
 
-# What else must be made anew in a forked child.
+# Functions that reset other modules in a forked child.
 _forgetters: list[Callable[[], object]] = []
 
 
 def add(lock: BaseLock) -> None:
-    """Remember a new lock object."""
+    """Add a new lock object."""
     _locks[id(lock)] = ref(lock)
 
 
 def discard(lock: BaseLock, locks: dict[int, ref[BaseLock]] = _locks) -> None:
-    """Forget a lock object that goes away."""
+    """Remove a lock object that is being deleted."""
     locks.pop(id(lock), None)
 
 
@@ -51,18 +50,18 @@ def keep(
     dropped: list[BaseLock] = _dropped,
     make: Callable[[BaseLock], ref[BaseLock]] = ref,
 ) -> None:
-    """Keep an object that holds a lock and that nobody else refers to any more."""
+    """Keep an object alive that holds a lock and has no other reference."""
     dropped.append(lock)
     locks[id(lock)] = make(lock)
 
 
 def add_wait(wait: waits.Wait) -> None:
-    """Remember a wait."""
+    """Add a wait."""
     _waits[id(wait)] = ref(wait)
 
 
 def discard_wait(wait: waits.Wait) -> None:
-    """Forget a wait that is over."""
+    """Remove a wait that is over."""
     _waits.pop(id(wait), None)
 
 
@@ -72,7 +71,7 @@ def all_locks() -> list[BaseLock]:
 
 
 def held_here(dev: int, ino: int) -> BaseLock | None:
-    """Find the object of this process that holds the instance with this identity."""
+    """Find the object of this process that holds the file with this identity."""
     for lock in all_locks():
         native = lock._native
         if native.file.ino == ino and native.file.dev == dev and capi.holds(native):
@@ -89,10 +88,10 @@ _life = capi.life()
 
 
 def follow_fork() -> None:
-    """Forget what is the parent's, if this process has been forked off since the last time.
+    """Forget the parent's state, if this process was forked since the last call.
 
-    Python's hook calls it at once, and what depends on it calls it too: a C library forks
-    without a word to Python, and a signal can strike a hook.  The descriptors are C's to close.
+    Python's fork hook calls it, and so does code that depends on it: C code forks without
+    running the hooks, and a signal can interrupt a hook.  The core closes the descriptors.
     """
     global _life  # noqa: PLW0603 - for which of the processes that had this memory it is right
     life = capi.life()
@@ -110,7 +109,7 @@ def follow_fork() -> None:
 
 
 def release_now(lock: BaseLock) -> None:
-    """Let go of a lock however often it was acquired, without a word."""
+    """Release a lock completely, however often it was acquired, without errors."""
     native = lock._native
     native.reentrant = 0
     capi.release_lock(native, capi.POOL)
@@ -118,18 +117,18 @@ def release_now(lock: BaseLock) -> None:
 
 # ---------------------------------------------------------------- the end
 #
-# What is idle is given up by the exit hooks: the kept claims.  A lock is not, whoever holds it:
-# daemon threads go on when the hooks run, hooks that were registered before ours run after it,
-# and so do destructors, and each of them may be inside.  The end of the process ends its locks;
-# the kernel drops the witness, and who comes next finds the proof of death.
+# The exit hooks remove kept claims only.  Locks stay held: daemon threads, hooks that were
+# registered earlier and destructors still run after these hooks and may be inside a lock.  The end
+# of the process ends its locks: the kernel drops the witness, and the next process finds the proof
+# of death.
 #
-# Only where all of that is over does a lock go in an orderly way, for those who know no proof:
-# when the interpreter is so far taken apart that no Python code of the program is left to run,
-# and the process has no other thread that could be inside of a call into C.
+# For programs that can't use that proof, locks are released at one later moment: when the
+# interpreter is taken apart so far that no Python code of the program is left, and no other thread
+# is left that could be inside a call into C.
 
 
 def is_main() -> bool:
-    """Tell the interpreter that began with the process from those that a program makes in it."""
+    """Tell whether this is the main interpreter, and no subinterpreter."""
     name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
     try:
         module = __import__(name)
@@ -139,17 +138,18 @@ def is_main() -> bool:
 
 
 def give_up_idle() -> None:
-    """Give up what nobody holds, and keep nothing from now on: the process ends."""
+    """Remove kept claims, and keep none from now on: the process ends."""
     capi.POOL.keep = 0
     capi.drain_pool()
     sys.semlock_last.note_threads()  # type: ignore[attr-defined]
 
 
 class _Last:
-    """Lets go of what is still held when the interpreter has come to an end.
+    """Releases what is still held when the interpreter has ended.
 
-    The interpreter drops the contents of ``sys`` after all other modules, when no code but
-    what this object itself refers to is left.
+    The interpreter clears ``sys`` after all other modules, when only what this object itself
+    refers to is left.
+
     """
 
     __slots__ = ("alone", "dropped", "locks", "own", "owner")
@@ -162,7 +162,7 @@ class _Last:
         self.owner = os.getpid()
 
     def note_threads(self, frames: Callable[[], dict[int, Any]] = sys._current_frames) -> None:
-        """Take note of whether this thread is the only one that runs the program's code."""
+        """Note whether this is the only thread that runs code of the program."""
         others = frames().keys() - set(own_threads.values())
         self.own = len(own_threads)
         self.alone = len(others) == 1
@@ -181,7 +181,7 @@ class _Last:
             if len(listdir("/proc/self/task")) > 1 + self.own:
                 return
         except OSError:
-            pass  # no such list here: what Python knows of must do
+            pass  # no /proc here: Python's own list has to do
         for lock in [*self.dropped, *(reference() for reference in self.locks.values())]:
             if lock is not None and lock._native.held:
                 lock._native.reentrant = 0
@@ -189,8 +189,8 @@ class _Last:
 
 
 def _begin() -> None:
-    # Nothing but ``sys`` refers to it: what a lock object keeps alive, such as this module's
-    # names, may never go.
+    # Only ``sys`` refers to it.  Names of this module would not do: a lock object that is never
+    # deleted keeps them alive.
     sys.semlock_last = _Last()  # type: ignore[attr-defined]
 
 
@@ -201,10 +201,11 @@ _finalizer_of = 0
 
 
 def first_claim_kept() -> None:
-    """Make sure that kept claims go even when the process ends without atexit.
+    """Register the removal of kept claims at the end of a process without atexit.
 
-    The children of multiprocessing leave by ``os._exit``, but run its own finalizers before,
-    while threads of theirs may still be at work.
+    Children of multiprocessing end by ``os._exit`` after multiprocessing's own finalizers,
+    while other threads of theirs may still run.
+
     """
     global _finalizer_of  # noqa: PLW0603 - one registration for each process
     util = sys.modules.get("multiprocessing.util")

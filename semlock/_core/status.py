@@ -52,7 +52,7 @@ def absolute(path: StrPath) -> str:
         raise LockPathError(
             f"{text} names a directory: a lock needs a file name", path=text, code=errno.EISDIR
         )
-    # A path that is absolute and plain stays as it is, which is nearly all of them.
+    # Most paths are absolute and plain: they are not changed.
     if text[0] != "/" or os.sep != "/" or "/." in text or "//" in text:
         text = os.path.join(os.getcwd(), text) if os.sep == "/" else os.path.abspath(text)
         if text.endswith(("/.", "/..")):
@@ -111,7 +111,7 @@ class LockStatus:
         self.changed_at = 0.0
         self.state = "free"
         self.reason = None
-        # What would be the reason, and who may act on it, where this user may not.
+        # The reason and the user who may remove the file, if this user may not.
         self._barred: tuple[str, str] | None = None
         if look is not None:
             self._describe(look, policy)
@@ -141,7 +141,7 @@ class LockStatus:
     def unchanged_for(self, now: float) -> float:
         """Say for how many seconds nothing about the file has changed.
 
-        A change that lies ahead was made before the clock was set back: long ago, that is.
+        A change in the future was made before the clock was set back: long ago.
         """
         return abs(now - self.changed_at)
 
@@ -152,12 +152,12 @@ class LockStatus:
 
     @property
     def content(self) -> bytes | None:
-        """What stands in the file, as it is; ``None`` when free, or after pickling."""
+        """The file's bytes; ``None`` when free, or after pickling."""
         return None if self.instance is None else self.instance.content
 
     @property
     def is_empty(self) -> bool:
-        """Whether the file has no content, as programs leave it that lock it with flock."""
+        """Whether the file has no content, as flock and programs that use it leave it."""
         look = self.instance
         return look is not None and not look.error and not look.content and not self.unfinished
 
@@ -182,8 +182,8 @@ class LockStatus:
         return f"{words}; {self.verdict}: {self.evidence}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The look holds C memory and means nothing elsewhere: what was seen goes along, the
-        # right to remove exactly that file does not.
+        # The instance holds C memory, so it is not pickled, and with it goes the right to
+        # remove exactly that file.
         state = {name: getattr(self, name) for name in self.__slots__ if name != "instance"}
         return _revive, (state,)
 
@@ -221,7 +221,7 @@ def look_at(
     """Look at an absolute path; ``LockPathError`` if what is there can't be a lock."""
     for _ in range(_TRIES):
         found = _look_once(path, encoded, decode, policy)
-        # A process that lets go and ends is not dead with a lock: the path has the last word.
+        # A process may release and then end while it is looked at: then the path is checked again.
         if (
             found.verdict != DEAD
             or found.instance is None
@@ -232,7 +232,7 @@ def look_at(
 
 
 def is_unfinished(look: capi.Instance) -> bool:
-    """Tell a file that a killed creator left, with nothing or the beginning of a record in it."""
+    """Tell whether a killed creator left this file, empty or with the beginning of a record."""
     if not look.unfinished or look.error:
         return False
     from semlock._core.forms import is_begun  # noqa: PLC0415 - seldom
@@ -278,8 +278,8 @@ def remove_exactly(
 ) -> bool:
     """Remove the instance that was looked at, and no other; ``False`` if it is not there.
 
-    ``robs`` says that the caller may take it from a living holder.  Somebody who sits on the
-    guard is waited for, but not for ever: ``LockTimeoutError``.
+    ``robs`` permits to take it from a live holder.  If another process has the guard for too
+    long: ``LockTimeoutError``.
     """
     if found.instance is None:
         return False
@@ -299,16 +299,16 @@ def remove_exactly(
         elif outcome < 0 and outcome != -errno.EINTR:
             capi.raise_os_error(outcome, found.path)
         elif outcome >= 0:
-            return False  # lost, changed or alive after all: not what was judged
+            return False  # it is not the instance that was judged, or its holder is alive
 
 
-# How clients of NFS and filesystems in user space name what was removed while somebody has it
-# open.  It is gone as soon as nobody does, and can't be removed before.
+# NFS clients and FUSE filesystems rename a removed file that is still open.  It goes away when
+# it is closed, and can't be removed before.
 _REMOVED_BUT_OPEN = (".nfs", ".fuse_hidden")
 
 
 def was_removed(name: str) -> bool:
-    """Tell from its name that this is no lock any more, whatever stands in it."""
+    """Tell from its name that a file was removed and is only still open."""
     return name.startswith(_REMOVED_BUT_OPEN)
 
 
@@ -318,7 +318,7 @@ def remove(
     only_if: LockStatus | str | Callable[[LockStatus], object] | None = None,
     force: bool = False,
 ) -> LockStatus | None:
-    """Remove a lock file exactly: the instance that was judged, or nothing.
+    """Remove a lock file: exactly the instance that was judged, or nothing.
 
     A dead holder's lock is removed; any other is refused with ``LockHeldError``, unless
     ``force`` is true.  ``only_if`` narrows it to one instance (a ``LockStatus`` that you
@@ -364,6 +364,6 @@ def _matches(
         seen, meant = found.instance, only_if.instance
         if seen is None or meant is None:
             return found.info == only_if.info
-        # Not by the filesystem's number, which another mount may change.
+        # Without the device number, which another mount may change.
         return (seen.key[1:], seen.content) == (meant.key[1:], meant.content)
     return bool(only_if(found))

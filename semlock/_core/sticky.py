@@ -1,7 +1,7 @@
-"""Whose file may be removed: in a sticky directory (``/tmp``) only one's own, except by root.
+"""Who may remove a file: in a sticky directory (``/tmp``) only its owner and root.
 
-A dead holder's lock that this user may not remove can't be taken over by it, so it counts as
-held until its owner or root has removed it.
+If a dead holder's lock may not be removed by this user, it counts as held until its owner or
+root removes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CAP_FOWNER = 3
 
 
 def keeper_of(path: str, look: capi.Instance) -> str | None:
-    """Name the user who alone may remove a file, beside root; ``None`` if this one may too."""
+    """Name the user who alone may remove a file, besides root; ``None`` if this user may too."""
     if sys.platform == "win32":
         return None
     try:
@@ -42,7 +42,7 @@ def owner_of(path: str) -> str:
 
 
 def is_mine(path: str) -> bool:
-    """Tell whether a file is this user's own."""
+    """Tell whether this user owns a file."""
     if sys.platform == "win32":
         return True
     try:
@@ -52,7 +52,7 @@ def is_mine(path: str) -> bool:
 
 
 def name_of(uid: int) -> str:
-    """Name a user, by number too."""
+    """Give a user's name and number."""
     if sys.platform == "win32":
         return "the owner of the file"
     try:
@@ -64,7 +64,7 @@ def name_of(uid: int) -> str:
 
 
 def _may_all() -> bool:
-    """Tell whether this thread may act on files as their owners do."""
+    """Tell whether this thread may act on other users' files."""
     if sys.platform == "win32":
         return False
     try:
@@ -76,6 +76,6 @@ def _may_all() -> bool:
 
 
 def may_make_locks_beside(path: str) -> bool:
-    """Tell whether this user may create files where a lock is."""
+    """Tell whether this user may create files in a lock's directory."""
     effective = os.access in os.supports_effective_ids
     return os.access(os.path.dirname(path), os.W_OK | os.X_OK, effective_ids=effective)

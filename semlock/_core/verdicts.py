@@ -1,8 +1,7 @@
 """When a lock may be taken from its holder.
 
-A policy is asked with a ``LockStatus`` and answers with the reason why the lock may be
-removed, or with ``None``.  The default is proof of death, at once, and nothing else.  Any
-callable can be a policy; what it returns counts as a reason if it is true.
+A policy is a callable: given a ``LockStatus`` it returns a reason why the lock may be removed, or
+a false value.  The default is proof of death.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 
     Policy: TypeAlias = Callable[[LockStatus], object]
 
-# How long an unfinished file must have been left alone before it counts as abandoned.  Its
-# creator never believes to hold it before it is finished, so removing it robs nobody; the
-# time only spares a slow creator from beginning again.
+# How long an unfinished file must be unchanged before it counts as abandoned.  Its creator
+# doesn't hold it yet, so a removal takes it from no holder; the time only spares a slow creator a
+# new start.
 GRACE = 2.0
 
 
@@ -32,7 +31,7 @@ def proof_of_death(status: LockStatus) -> str | None:
 
 
 def reason_to_remove(status: LockStatus, policy: Policy | None) -> str | None:
-    """Ask a policy (``None`` is the default one), and put its answer into words."""
+    """Ask a policy (``None`` for the default) for its reason, as text."""
     if status.unfinished and status.unchanged_for(time()) >= GRACE:
         return "it was never finished by the process that began to create it"
     answer = (policy or proof_of_death)(status)

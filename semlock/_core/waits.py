@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class _Wait:
-    """C's form of one wait: for any of some lock paths, in the order of one queue or of none.
+    """One wait for some lock paths, perhaps with a place in one queue.
 
-    It has descriptors, and perhaps a place in a queue, from the first call until ``end``.
+    It has descriptors, and perhaps a ticket, until ``end``.
     """
 
     __slots__ = ("__weakref__", "_keep", "_place", "_waiting", "_watches", "asked", "count")
@@ -31,7 +31,7 @@ class _Wait:
         asked: int | None = None,
     ) -> None:
         self.count = len(locks)
-        # The time of ``now_ns`` that says where it stands among those who wait.
+        # When the wait began, by ``now_ns``: its rank in a queue.
         self.asked: int = now_ns() if asked is None else asked
         self._waiting = ffi.new("semlock_waiting *")
         self._watches = ffi.new("semlock_watch[]", self.count)
@@ -50,7 +50,7 @@ class _Wait:
         lib.semlock_waiting_start(waiting, POOL)
 
     def stand(self, queue: semlock_lock, record: Record | None, index: int = -1) -> None:
-        """Stand in the queue of a lock from now on: for one of those waited for, or for all."""
+        """Join the queue of a lock: the lock at ``index``, or one queue for all (-1)."""
         lib.semlock_waiting_leave(self._waiting, POOL)
         place = ffi.new("semlock_place *")
         place.path = queue.path
@@ -67,147 +67,147 @@ class _Wait:
         self._waiting.place = place
 
     def leave(self) -> None:
-        """Stand in no queue any more."""
+        """Leave the queue."""
         lib.semlock_waiting_leave(self._waiting, POOL)
         self._place = None
 
     @property
     def blind(self) -> bool:
-        """Whether no event can come, or not all of them."""
+        """Whether events may be missing for some of the paths."""
         return bool(self._waiting.blind)
 
     @property
     def events(self) -> int:
-        """The event source, for a loop to listen to; -1 if there is none."""
+        """The event source that a loop listens to; -1 if there is none."""
         return self._waiting.events
 
     @property
     def bell(self) -> int:
-        """A descriptor that hangs up when the one before leaves the queue; -1 if there is none.
+        """A descriptor that hangs up when the waiter before this one leaves the queue; or -1.
 
-        It is another one after each call of ``wait`` or ``arm``, perhaps.
+        Each call of ``wait`` or ``arm`` may change it.
         """
         return -1 if self._place is None else self._place.bell
 
     @property
     def look_at(self) -> int:
-        """When to call ``wait`` again, by ``now_ns``, if nothing is told; 0 for never."""
+        """When to call ``wait`` again without an event, by ``now_ns``; 0 for never."""
         return self._waiting.look_at
 
     @property
     def recheck_at(self) -> int:
-        """When to look again for what was told and has not shown yet; 0 if there is nothing."""
+        """When to check again after an event without visible effect; 0 for never."""
         return self._waiting.recheck_at if self._waiting.recheck else 0
 
     @property
     def path(self) -> bytes:
-        """The path of the lock that the last outcome is about."""
+        """The path of the last outcome's lock."""
         return ffi.string(self._watches[self._waiting.which].path)
 
     @property
     def ahead(self) -> int:
-        """How many stand before this wait in its queue."""
+        """How many waiters are before this one in its queue."""
         return 0 if self._place is None else self._place.ahead
 
     def in_turn(self, *, fair: bool) -> bool:
-        """Tell whether a try now would overtake no waiter that came earlier."""
+        """Tell whether a try now would overtake no earlier waiter."""
         return bool(lib.semlock_waiting_in_turn(self._waiting, fair))
 
     @property
     def which(self) -> int:
-        """The index of the lock that the last outcome is about."""
+        """The index of the last outcome's lock."""
         return self._waiting.which
 
     @property
     def marks(self) -> list[int]:
-        """What the event source calls the files that are watched now."""
+        """The event source's names of the watched files."""
         marks = [watch.mark for watch in self._watches]
         if self._place is not None:
             marks.append(self._place.mark)
         return [mark for mark in marks if mark >= 0]
 
     def wait(self, until: int) -> int:
-        """Sleep until something can be done, or until a time of ``now_ns``."""
+        """Block until there is something to do, or until a time of ``now_ns``."""
         return lib.semlock_waiting_wait(self._waiting, POOL, until)
 
     def take(self, lock: semlock_lock, until: int) -> int:
-        """Wait, and try as soon as that makes sense: what the wait or the try has to say."""
+        """Wait and try in one call: the outcome of the wait, or of its last try."""
         return lib.semlock_waiting_take(self._waiting, lock, POOL, until)
 
     def arm(self) -> int:
-        """See to it that an event comes, without sleeping; or say what can be done now."""
+        """Prepare for an event without blocking; or return what can be done at once."""
         return lib.semlock_waiting_arm(self._waiting, POOL)
 
     def sleep(self, until: int) -> int:
-        """Sleep until any event, or until a time of ``now_ns``."""
+        """Block until any event, or until a time of ``now_ns``."""
         return lib.semlock_waiting_sleep(self._waiting, POOL, until)
 
     def pace(self, *, by_caller: bool) -> None:
-        """Say who pauses where no events come: the core, or a caller who is told BLIND."""
+        """Choose who pauses without events: the core, or a caller who gets BLIND."""
         self._waiting.unpaced = by_caller
 
     def later(self, index: int, seconds: float) -> None:
-        """Say nothing for a while of a lock that is free, but for others first."""
+        """Skip a lock for a while that is free, but for other waiters."""
         lib.semlock_waiting_later(self._waiting, index, int(seconds * 1e9))
 
     def due(self) -> None:
-        """Have everything looked at again."""
+        """Have all paths checked again."""
         lib.semlock_waiting_due(self._waiting)
 
     def told(self, marks: Marks) -> bool:
-        """Take in what an event source has told; whether any of it was of this wait."""
+        """Hand over events; ``True`` if one of them concerns this wait."""
         return bool(lib.semlock_waiting_told(self._waiting, marks.room, marks.count))
 
     def doubt(self) -> None:
-        """Have everything looked at again, and asked again whether the holder lives."""
+        """Have all paths checked and all holders judged again."""
         self.due()
         for watch in self._watches:
             watch.judged_ino = 0
 
     def judged(self, index: int, seen: Instance) -> None:
-        """Skip an instance that was looked at and may not be removed, until it changes."""
+        """Skip this instance, which was judged and must stay, until it changes."""
         watch = self._watches[index]
         watch.judged_dev, watch.judged_ino, watch.judged_ctime_ns = seen.key
 
     def follow(self, pid: int, start: int) -> bool:
-        """Hear of the end of a process too; ``False`` if it has ended."""
+        """Report the end of a process as an event; ``False`` if it has ended already."""
         return lib.semlock_waiting_follow(self._waiting, pid, start) != LOOK
 
     def end(self, won: semlock_lock | None = None) -> None:
-        """Leave the queue and give everything back; more than once does no harm.
+        """Leave the queue and free all resources; it may be called twice.
 
-        ``won`` is the lock's structure, if the wait ended with it.
+        ``won`` is the lock's structure, if the wait has won it.
         """
         lib.semlock_waiting_end(self._waiting, POOL, won or ffi.NULL)
         if type(self) is Wait:
-            # Python swallows what a signal handler raises in __del__, so there shall be none
-            # for what has nothing to give back, which is nearly always.
+            # Python discards what a signal handler raises in __del__.  So a finished wait, which
+            # has nothing to free, has no __del__.
             self.__class__ = _EndedWait  # type: ignore[assignment]
 
     def forget(self) -> None:
-        """Forget what is the parent's, after a fork; C has closed the copies of it."""
+        """Forget the parent's resources after a fork; C has closed the copies of descriptors."""
         lib.semlock_waiting_forget(self._waiting)
 
 
 class Wait(_Wait):
-    """A wait that is not over, and ends at the latest when nobody refers to it any more."""
+    """A wait that is under way; it ends at the latest with its last reference."""
 
     __slots__ = ()
 
     def __del__(self) -> None:
-        # An interrupt may have struck before there was anything to give back.
+        # __init__ may have been interrupted before there was anything to free.
         if getattr(self, "_waiting", None) is not None:
             self.end()
 
 
 class _EndedWait(_Wait):
-    """A wait that is over."""
+    """A finished wait."""
 
     __slots__ = ()
 
 
 class Marks:
-    """Room for what an event source has to tell."""
+    """A buffer for events."""
 
     __slots__ = ("count", "room")
 
@@ -218,13 +218,13 @@ class Marks:
         self.count = 0
 
     def read(self, events: int) -> list[int]:
-        """Read the marks of what has happened; -1 stands for all of them."""
+        """Read the marks of changed files; -1 means that any may have changed."""
         self.count = lib.semlock_events_read(events, self.room, self._LENGTH)
         return list(self.room[0 : self.count])
 
 
 def take_events() -> int:
-    """Take an event source that is lent to many waits; -1 if there is none to be had."""
+    """Take an event source for a loop; -1 if none is available."""
     return lib.semlock_events_take(POOL)
 
 

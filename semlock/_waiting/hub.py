@@ -1,8 +1,7 @@
-"""Waiting in an event loop: one event source, one timer and one line for each lock.
+"""Waiting in an event loop: one event source and one timer for each loop, one line for each lock.
 
-A thousand tasks that wait cost no thread and, beyond that one event source, no descriptor.
-Everything here runs in the loop's own thread and never sleeps in it: the core is only asked
-to look, and what has to be waited for is a future.
+A waiting task needs no thread, and all tasks of a loop share one descriptor.  All of this runs in
+the loop's thread and never blocks it: the core is asked what it sees, and tasks await futures.
 """
 
 from __future__ import annotations
@@ -25,26 +24,25 @@ if TYPE_CHECKING:
 
     from semlock._waiting.async_waiter import LoopWait
 
-# A loop's timer is not set for longer, since not every loop can count so far.
+# A loop's timer is not set for longer, since some loops can't.
 _LONGEST_TIMER = 3600.0
 
 
 class Hub:
-    """What the waits of one loop share: the event source, the timer, and who waits for what."""
+    """What the waits of one loop share: event source, timer, and which wait waits for what."""
 
     __slots__ = (
         "__weakref__", "_alarm", "_bells", "_deaf", "_loop", "_marks", "_over", "_sleepers",
         "context", "events", "gate", "lines", "timers", "waits",
     )  # fmt: skip
 
-    # How many of those that are to begin to wait are let do so in one step of the loop.
+    # How many tasks may begin to wait in one step of the loop.
     in_a_step = 16
 
     def __init__(self) -> None:
         self.events = -1
         self.waits: set[int] = set()
-        # All timers run in one, which is ours: a copy of each task's would be one more thing
-        # that a thousand tasks need a thousand of.
+        # One context for all timers: a copy of each task's own would cost memory for each task.
         self.context = Context()
         self._over = False
         self._loop: ref[asyncio.AbstractEventLoop] | None = None
@@ -57,7 +55,7 @@ class Hub:
         self.timers = Timers(self._set_alarm)
         self.gate = Gate(self)
         _alive.add(self)
-        if sys.platform != "win32":  # no loop can listen to what tells of changes there
+        if sys.platform != "win32":  # Windows has no event source that a loop can poll
             self.events = waits.take_events()
 
     # ------------------------------------------------------------------ the loop
@@ -69,7 +67,7 @@ class Hub:
             self._give_back()
 
     def _listen_to(self, descriptor: int, read: Any) -> bool:
-        """Have the loop call a function when there is something to read, if it can."""
+        """Have the loop call a function when a descriptor is readable; ``False`` if it can't."""
         loop = None if self._loop is None else self._loop()
         try:
             if loop is not None and not self._deaf:
@@ -80,23 +78,23 @@ class Hub:
         return False
 
     def serves(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Tell whether it is this loop's."""
+        """Tell whether this hub is the loop's."""
         return self._loop is not None and self._loop() is loop
 
     def park(self) -> Any:
-        """Make what a task sleeps by: it is awaited, and ended by ``wake``."""
+        """Make a future for a task to await, which ``wake`` ends."""
         return asyncio.get_running_loop().create_future()
 
     def wake(self, parked: Any, outcome: int | None) -> None:
         """End a task's sleep."""
-        # The loop of a task that is gone may be closed, and then nobody waits in it.
+        # The task's loop may be closed already.
         if not parked.done() and not parked.get_loop().is_closed():
-            # A signal handler may have cancelled it since it was asked.
+            # A signal handler may have cancelled it since it was checked.
             with suppress(asyncio.InvalidStateError):
                 parked.set_result(outcome)
 
     async def rest(self, seconds: float) -> None:
-        """Sleep so long, whatever happens."""
+        """Sleep for some seconds."""
         await asyncio.sleep(seconds)
 
     def _set_alarm(self, when: int) -> None:
@@ -109,15 +107,15 @@ class Hub:
             self._alarm = loop.call_later(delay, self.timers.run, context=self.context)
 
     def __del__(self) -> None:
-        # When a loop goes that tasks still wait in, the garbage collector may come to their
-        # waits later than to this.  The last one to go gives the event source back.
+        # The garbage collector may finalize a hub before its waits.  The last one to end gives
+        # the event source back.
         self._over = True
         crowded.discard(id(self))
         if not self.waits:
             self._give_back()
 
     def left(self, wait: LoopWait) -> None:
-        """Take note that a wait is over; more than once does no harm."""
+        """Note that a wait has ended; it may be called twice."""
         self.waits.discard(id(wait))
         if self._over and not self.waits:
             self._give_back()
@@ -134,23 +132,23 @@ class Hub:
             bells.close()
 
     def forget(self) -> None:
-        """Forget the parent's descriptors, after a fork: C closes the copies of its own."""
+        """Forget the parent's descriptors after a fork; C closes its copies."""
         self.events = -1
         self._close_bells()
 
     # ------------------------------------------------------------------ hearing
 
     def hear(self, wait: LoopWait, until: int | None, *, news: bool = False) -> int | Sleeper:
-        """Say what can be done, or begin to sleep until something can, or until a time.
+        """Return what can be done now, or a ``Sleeper`` that sleeps until there is something.
 
-        The outcomes are those of ``wait.wait()``: FREE, LOOK, or BLIND (look after a pause).
-        What sleeps gives them too, and TIME, by its ``parked``, which is awaited; then it must
-        be ended.  With ``news`` it gives HELD when something was told that left nothing to be
-        done.  The wait must have been made with this hub's event source (see ``LoopWait``).
+        Outcomes are those of ``wait.wait()``: FREE, LOOK, or BLIND (look after a pause).  A
+        sleeper's ``parked`` gives them too, and TIME; end the sleeper afterwards.  With ``news`` it
+        also gives HELD after an event that left nothing to do.  The wait must use this hub's event
+        source (see ``LoopWait``).
         """
         outcome = wait.wait(capi.now_ns())
         if outcome == capi.TIME and self.events < 0 and not wait.look_at:
-            return capi.BLIND  # the core could hear, but its caller doesn't
+            return capi.BLIND  # there are events, but this loop can't poll for them
         if outcome != capi.TIME:
             return outcome
         sleeper = Sleeper(self, wait, until, news=news)
@@ -163,18 +161,18 @@ class Hub:
         marks = self._marks.read(self.events)
         if -1 in marks:
             marks = list(self._sleepers)
-        # One file has one mark, whoever watches it, so more than one may have to hear of it.
+        # Waits for one file share its mark, so several sleepers may have to check.
         for sleeper in {s for mark in marks for s in self._sleepers.get(mark, ())}:
             if sleeper.wait.told(self._marks):
                 sleeper.told()
 
     def listen(self, sleeper: Sleeper, marks: Sequence[int]) -> None:
-        """Have a sleeper hear of some marks."""
+        """Register a sleeper for some marks."""
         for mark in marks:
             self._sleepers[mark] = (*self._sleepers.get(mark, ()), sleeper)
 
     def ignore(self, sleeper: Sleeper, marks: Sequence[int]) -> None:
-        """Have a sleeper hear of them no more."""
+        """Unregister a sleeper from some marks."""
         for mark in marks:
             others = tuple(s for s in self._sleepers.get(mark, ()) if s is not sleeper)
             if others:
@@ -183,7 +181,7 @@ class Hub:
                 self._sleepers.pop(mark, None)
 
     def hear_bell(self, bell: int, sleeper: Sleeper) -> bool:
-        """Have a sleeper told when a bell rings; ``False`` if it can't be heard here."""
+        """Register a sleeper for a bell; ``False`` if bells don't work here."""
         if self._bells is None and not self._deaf:
             self._bells = self._new_bells()
         if self._bells is None:
@@ -195,26 +193,26 @@ class Hub:
         try:
             bells = Bells()
         except (TypeError, OSError):
-            return None  # another system's, or no descriptor left: look after pauses
+            return None  # no epoll here, or no descriptor left: the wait polls
         if self._listen_to(bells.fileno(), bells.read):
             return bells
         bells.close()
         return None
 
     def ignore_bell(self, bell: int, sleeper: Sleeper) -> None:
-        """Have a sleeper told of it no more."""
+        """Unregister a sleeper from a bell."""
         if self._bells is not None:
             self._bells.ignore(bell, sleeper)
 
     # ------------------------------------------------------------------ lines
 
     def line(self, key: Hashable) -> Line:
-        """Give the line of those who want the same, which is dropped when the last one leaves."""
+        """Give the line with this key, a new one if there is none; empty lines are dropped."""
         line = self.lines.get(key)
         return Line(self, key) if line is None else line
 
     def drop_line(self, key: Hashable, line: Line) -> None:
-        """Forget a line that is empty."""
+        """Drop an empty line."""
         if self.lines.get(key) is line:
             del self.lines[key]
         if not self.lines:
@@ -222,7 +220,7 @@ class Hub:
 
 
 class Parked:
-    """A step of a task: it sleeps until another part of the loop wakes it."""
+    """A step of a generator for tasks: sleep until another task of the loop ends it."""
 
     __slots__ = ("_parked",)
 
@@ -230,28 +228,28 @@ class Parked:
         self._parked = parked
 
     def pause_async(self) -> Any:
-        """Give what is awaited."""
+        """Give what the task awaits."""
         return self._parked
 
     def pause(self) -> Any:
-        """Refuse: no thread waits so."""
+        """Refuse, as no thread waits this way."""
         raise NotImplementedError
 
 
-# By the loops' identities.  A hub is kept by the loop that listens for it, and by its waits;
-# if it was kept here, so would be the loop, to which all that sleeps refers.
+# By the identity of loops, and weak: the loop and its waits keep a hub alive.  A strong reference
+# would keep the loop alive, as futures of the hub refer to it.
 _hubs: dict[int, ref[Hub]] = {}
 _alive: WeakSet[Hub] = WeakSet()
 
 
 def trio_here() -> Any:
-    """Give the module trio, if it is one of its tasks that runs here."""
+    """Give the module trio if the current task is trio's."""
     trio = sys.modules.get("trio")
     return trio if trio is not None and trio.lowlevel.in_trio_task() else None
 
 
 def hub_here() -> Hub:
-    """Give the hub of the loop that runs here."""
+    """Give the hub of the running loop."""
     trio = trio_here()
     if trio is not None:
         from semlock._waiting.trio_loop import hub_of_run  # noqa: PLC0415 - for those who have trio
@@ -270,7 +268,7 @@ def hub_here() -> Hub:
 
 
 def is_line_here(name: Hashable) -> bool:
-    """Tell whether tasks of this loop wait in such a line, or are about to."""
+    """Tell whether tasks of this loop wait in this line, or are about to."""
     if not crowded or name is None:
         return False
     hub = hub_here()
@@ -278,7 +276,7 @@ def is_line_here(name: Hashable) -> bool:
 
 
 def released_here(*names: Hashable) -> None:
-    """Have the first of some lines of this loop look: what they wait for was let go of."""
+    """Wake the first of some lines of this loop after a release, to try at once."""
     if trio_here() is None and asyncio._get_running_loop() is None:
         return
     hub = hub_here()

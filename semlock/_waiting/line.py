@@ -1,8 +1,7 @@
 """The line in which the tasks of one loop wait for one lock.
 
-Only the first of the line waits for the lock's file and stands in the queue of the processes,
-with a ticket that says when it asked.  So what many tasks of one process that want one lock
-cost is one wait, and not a wait, a timer and a ticket for each.
+Only the first of the line watches the lock's file and has a ticket in the queue of processes, with
+the time when it asked.  So many tasks that want one lock cost one wait.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from semlock._waiting.async_waiter import AsyncWaiter, LoopWait
     from semlock._waiting.hub import Hub
 
-# The hubs that have lines.  While there is none, nobody needs to look for a line of its own.
+# The hubs that have lines: while it is empty, a release needs no look for a line.
 crowded: set[int] = set()
 
 
 class Line:
-    """Those who wait, in the order in which they asked.  Joining and leaving take a step."""
+    """The tasks that wait, in the order in which they asked; joining and leaving cost O(1)."""
 
     __slots__ = ("_hub", "_key", "_left", "_rest", "due_at", "first", "stands")
 
@@ -34,18 +33,18 @@ class Line:
         self._key = key
         self._left: LoopWait | None = None
         self.due_at = 0
-        # The one whose turn it is, and those behind it: most have nobody behind them.
+        # The task whose turn it is, and the others, which mostly don't exist.
         self.first: AsyncWaiter | None = None
         self._rest: OrderedDict[AsyncWaiter, None] | None = None
-        # Whether one of them had to stand in the queue of the processes, so that those who
-        # come after it stand there from the beginning.
+        # Whether a task of this line had to join the queue of processes: then later ones join it
+        # at once.
         self.stands = False
 
     def __len__(self) -> int:
         return (self.first is not None) + len(self._rest or ())
 
     def join(self, member: AsyncWaiter) -> None:
-        """Stand at the end."""
+        """Join at the end."""
         if self.first is None:
             self.first = member
         else:
@@ -56,30 +55,32 @@ class Line:
         crowded.add(id(self._hub))
 
     def released(self) -> None:
-        """Have the first one look now: the lock was let go of in this loop."""
+        """Have the first one check now: the lock was released in this loop."""
         first = self.first
         if first is not None:
             first.nudge()
 
     def prepare_second(self) -> None:
-        """Give the second its ticket before the first one's goes, if order is to be kept.
+        """Give the second its ticket before the first one's ends, if order matters.
 
-        Between the two the queue might be empty, and another process that asked later would be
-        before it.
+        Otherwise the queue could be empty between the two, and another process that asked later
+        would be first.
+
         """
         second = next(iter(self._rest or ()), None)
         if second is not None and second.fair:
             second.take_ticket()
 
     def leave(self, member: AsyncWaiter, wait: LoopWait | None) -> None:
-        """Leave, and let the next one have its turn; more than once does no harm.
+        """Leave, and let the next one have its turn; it may be called twice.
 
-        ``wait`` is the one of a first that gives up.  It is ended when the next one has its
-        own ticket.
+        ``wait`` is the wait of a first that gives up.  It ends when the next one has its own
+        ticket.
+
         """
         was_first = self.first is member
         if self._rest:
-            # In this order: an interrupt in between leaves nobody out.
+            # In this order an interrupt in between skips no task.
             self._rest.pop(member, None)
         if was_first:
             self.first = next(iter(self._rest or ()), None)
@@ -99,7 +100,7 @@ class Line:
             first.wake()
 
     def on_time(self) -> None:
-        """End the wait of one that gave up, when the next one has a ticket."""
+        """End the wait of a task that gave up, when the next one has a ticket."""
         try:
             first = self.first
             if first is not None and self._left is not None:
@@ -114,29 +115,30 @@ class Line:
             wait.end()
 
 
-# So many may begin to wait in a millisecond; the others of that step of the loop, and those who
-# come while they wait for that, begin in steps of their own, a few in each.
+# How many may begin to wait within a millisecond.  Those beyond it, and those that come while
+# some are held back, begin in later steps of the loop, a few in each.
 _AT_ONCE = 64
 _STEP = 1_000_000
 
 
 class Gate:
-    """Where tasks begin to wait when thousands want to in one step of the loop.
+    """Spreads the beginning of many waits over several steps of the loop.
 
-    What each has to do then takes some microseconds, in which the loop does nothing else.
+    Each beginning takes some microseconds, in which the loop does nothing else.
+
     """
 
     __slots__ = ("_began", "_count", "_hub", "due_at", "tasks")
 
     def __init__(self, hub: Hub) -> None:
-        self._hub = proxy(hub)  # which has the gate
+        self._hub = proxy(hub)  # weak, as the hub owns the gate
         self._began = self._count = 0
         self.due_at = 0
-        # What those sleep by who have not begun, in the order in which they came.
+        # The futures of the tasks that were held back, in the order in which they came.
         self.tasks: deque[Any] = deque()
 
     def enter(self) -> Any:
-        """Give what to await before, ``None`` if nothing."""
+        """Give a future to await before the wait, or ``None``."""
         if not self.tasks:
             now = capi.now_ns()
             if now - self._began > _STEP:

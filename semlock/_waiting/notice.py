@@ -1,4 +1,4 @@
-"""Telling people about a wait: a callback, now and then, and one line in the log."""
+"""Reporting a long wait: by a callback, now and then, and by one line in the log."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _GROWTH = 2.0
 _DEBUG = 10
 _INFO = 20
 
-# A wait is logged once it has lasted so long, and one wait for each lock in so much time: what
-# a crowd waits for is one line and not hundreds.  The others are there for who debugs.
+# A wait is logged after this many seconds, at level INFO once for each lock in a while: a crowd of
+# waiters gives one line.  Further ones are at level DEBUG.
 _LOGGED_AFTER = 1.0
 _SILENCE = 60.0
 _MOST_PATHS = 256
@@ -31,18 +31,18 @@ _named: Any = None
 
 
 def _logger() -> Any:
-    """Give the logger, if the program has logging at all: nobody listens where it hasn't."""
+    """Give the logger; ``None`` if the program has not imported logging or wants no such level."""
     global _named  # noqa: PLW0603 - there is one logger of this name
     logging = sys.modules.get("logging")
     if logging is None:
         return None
     if _named is None:
-        _named = logging.getLogger("semlock")  # which takes a lock of its own to find it
+        _named = logging.getLogger("semlock")  # kept, as getLogger takes a lock
     return _named if _named.isEnabledFor(_INFO) else None
 
 
 class Notice:
-    """What one wait tells: at its beginning, and then after growing gaps."""
+    """What one wait reports: at its beginning, and then at growing intervals."""
 
     __slots__ = ("_began", "_call", "_gap", "_logger", "_status", "due")
 
@@ -57,11 +57,11 @@ class Notice:
         self._logger = logger
         self._began: float | None = None
         self._gap = _FIRST_GAP
-        # When to tell next, on the clock of the wait; infinity for never again.
+        # When to report next, on the clock of the wait; infinity for never.
         self.due = 0.0
 
     def tell(self, now: float) -> None:
-        """Tell what is to be told by now."""
+        """Report what is due."""
         if now < self.due:
             return
         began = self._began
@@ -91,7 +91,7 @@ class Notice:
 
 
 def _level(path: str, now: float) -> int:
-    """Give the level of the line about a path: the first one in a while is information."""
+    """Give the level of the log line: INFO for the first one about a path in a while."""
     last = _logged.get(path)
     if last is not None and 0 <= now - last < _SILENCE:
         return _DEBUG
@@ -102,7 +102,7 @@ def _level(path: str, now: float) -> int:
 
 
 def notice_of(lock: BaseLock, status: Callable[[], LockStatus] | None = None) -> Notice | None:
-    """Say what a wait for this lock has to tell, if anybody wants to hear it."""
+    """Make the notice of a wait for this lock; ``None`` if there is neither callback nor logger."""
     logger = _logger()
     if lock._on_wait is None and logger is None:
         return None

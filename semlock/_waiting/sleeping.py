@@ -1,4 +1,4 @@
-"""Sleeping in a loop until a wait is told of something, or until it is to look for itself."""
+"""How a task sleeps until its wait has an event, or until it is time to look without one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from semlock._waiting.hub import Hub
 
 
-# Where there is none of it, nobody has a bell.
+# Bells need epoll; other systems poll instead.
 _epoll: Any = getattr(select, "epoll", None)
 _ONCE: int = getattr(select, "EPOLLONESHOT", 0)
 
 
 class Bells:
-    """Hears of the end of those who stand before us in queues, by one descriptor for all.
+    """Reports when the tickets before ours in queues end, by one descriptor for all.
 
-    A bell is a descriptor that the kernel hangs up.  The core opens and closes it; a closed
-    one leaves the set by itself.
+    A bell is a descriptor that the kernel hangs up.  The core opens and closes it, and a closed
+    one leaves the epoll set by itself.
+
     """
 
     __slots__ = ("_poll", "_sleepers")
@@ -33,38 +34,38 @@ class Bells:
         self._sleepers: dict[int, Sleeper] = {}
 
     def fileno(self) -> int:
-        """Give the descriptor for a loop to listen to."""
+        """Give the descriptor that the loop listens to."""
         return int(self._poll.fileno())
 
     def listen(self, bell: int, sleeper: Sleeper) -> None:
-        """Have a sleeper told when this bell rings, which it does once."""
+        """Tell a sleeper, once, when this bell rings."""
         self._sleepers[bell] = sleeper
-        # Once: a bell that a forked child has a copy of stays in the set when it is closed.
+        # Once only: if a forked child has a copy of the descriptor, it stays in the set.
         try:
             self._poll.register(bell, _ONCE)
         except FileExistsError:
             self._poll.modify(bell, _ONCE)
 
     def ignore(self, bell: int, sleeper: Sleeper) -> None:
-        """Have a sleeper told of it no more."""
-        # The number may be another one's by now.
+        """Forget a sleeper's bell."""
+        # The descriptor's number may have been reused for another bell.
         if self._sleepers.get(bell) is sleeper:
             del self._sleepers[bell]
 
     def read(self) -> None:
-        """Tell those whose bells have rung."""
+        """Tell the sleepers whose bells have rung."""
         for bell, _ in self._poll.poll(0, 64):
             sleeper = self._sleepers.pop(bell, None)
             if sleeper is not None:
                 sleeper.rung()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         self._poll.close()
 
 
 class Sleeper:
-    """One task that sleeps: what it is to hear of, and when it looks for itself."""
+    """One sleeping task: the marks and the bell that wake it, and when it looks without them."""
 
     __slots__ = ("_bell", "_hub", "_marks", "_news", "_until", "due_at", "parked", "wait")
 
@@ -79,7 +80,7 @@ class Sleeper:
         self.parked: Any = hub.park()
 
     def rest(self) -> bool:
-        """Sleep on, until told or until it is time to look; ``False`` if nobody can tell."""
+        """Go on sleeping until an event or a time; ``False`` if no event can come."""
         self.end()
         self._marks = self.wait.marks
         self._hub.listen(self, self._marks)
@@ -96,23 +97,23 @@ class Sleeper:
         return True
 
     def told(self) -> None:
-        """See whether there is something to do, and wake the task if so."""
-        # A task that is being woken still hears, so that what it waits for besides isn't lost.
+        """Check after an event, and wake the task if there is something to do."""
+        # A task that is being woken still takes in events: it may watch other files.
         if not self.parked.done():
             self._look(capi.HELD if self._news else capi.TIME)
 
     def rung(self) -> None:
-        """Look who stands before this one now."""
+        """Check which waiter is before this one now."""
         if not self.parked.done():
             self._look(capi.TIME)
 
     def nudge(self) -> None:
-        """Look at once: the lock was let go of in this loop."""
+        """Check at once: the lock was released in this loop."""
         self.wait.due()
         self.rung()
 
     def on_time(self) -> None:
-        """Look, or say that the time is over."""
+        """Check again, or report that the time is over."""
         if self.parked.done():
             return
         if self._until is not None and capi.now_ns() >= self._until:
@@ -135,7 +136,7 @@ class Sleeper:
         self._hub.wake(self.parked, outcome)
 
     def end(self) -> None:
-        """Hear of nothing any more; more than once does no harm."""
+        """Unregister from everything; it may be called twice."""
         self._hub.timers.never(self)
         marks, self._marks = self._marks, ()
         self._hub.ignore(self, marks)

@@ -1,4 +1,4 @@
-"""When the waits of one loop are to look for themselves: many times in one timer of the loop."""
+"""The times at which waits of one loop look without an event: many times, one timer of the loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Timed(Protocol):
-        """What can be called at a time: ``due_at`` is 0 while it is not to be called."""
+        """An object that can be called at a time; ``due_at`` is 0 while it has none."""
 
         due_at: int
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
             """Do what is due."""
 
 
-# So many are called in one step of the loop, which then does something else first.
+# How many are called in one step of the loop; it runs other callbacks before the next ones.
 _AT_ONCE = 32
-# Entries that are over are taken out when they are so many, and more than half of all.
+# Cancelled entries are removed when they are this many and more than half of all.
 _FEW_DEAD = 64
 
 NEVER = 1 << 62
@@ -36,8 +36,8 @@ class Timers:
     __slots__ = ("_alarm_at", "_dead", "_heap", "_serial", "_set_alarm")
 
     def __init__(self, set_alarm: Callable[[int], None]) -> None:
-        # Has ``run`` called at a time, instead of at the one that was asked for before.  Weak:
-        # the hub, whose method it is, gives its descriptors back when its loop drops it.
+        # Sets the loop's timer.  Weak, as it is a method of the hub, which must be finalized when
+        # its loop drops it.
         self._set_alarm = WeakMethod(set_alarm)
         self._alarm_at = NEVER
         self._heap: list[tuple[int, int, Any]] = []
@@ -45,7 +45,7 @@ class Timers:
         self._dead = 0
 
     def at(self, owner: Timed, when: int) -> None:
-        """Call an owner at a time, and not at the one that was set before."""
+        """Call an owner at this time instead of the one that was set before."""
         if owner.due_at:
             self.never(owner)
         owner.due_at = when
@@ -55,13 +55,13 @@ class Timers:
             self._ask_for(when)
 
     def never(self, owner: Timed) -> None:
-        """Don't call an owner; more than once does no harm."""
+        """Cancel an owner's call; it may be called twice."""
         if not owner.due_at:
             return
         owner.due_at = 0
         self._dead += 1
         if self._dead >= len(self._heap):
-            # At once: what stands in it refers to the hub.
+            # Cleared at once, as the entries refer to the hub.
             self._heap.clear()
             self._dead = 0
         elif self._dead > _FEW_DEAD and 2 * self._dead > len(self._heap):
@@ -75,7 +75,7 @@ class Timers:
             set_alarm(when)
 
     def run(self) -> None:
-        """Call those whose time has come, some of them if they are many."""
+        """Call owners whose time has come, up to a limit."""
         now = capi.now_ns()
         try:
             for _ in range(_AT_ONCE):
