@@ -2,7 +2,7 @@
 
 Exit codes: 0 done or free, 1 held or out of time, 2 wrong usage, 3 the file or its directory
 can't be used.  ``run`` gives the command's own exit code, 128 and the number for a signal.
-The verbs are told in ``semlock._cli.table``.
+The verbs are listed in ``semlock._cli.table``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = OK
         else:
             code = _action(options.verb)(options)
-        if options.verb != "run":  # whose standard output is the command's
+        if options.verb != "run":  # its standard output is the command's
             code = _after_output(options.verb, code)
     except UsageError as error:
         return _wrong_usage(error)
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _action(name: str) -> Action:
-    """Import a verb's module, and no other."""
+    """Import the module of one verb."""
     verb = find(name)
     assert verb is not None
     module, function = verb.where
@@ -72,9 +72,9 @@ def _action(name: str) -> Action:
 
 
 def _after_output(verb: str, code: int) -> int:
-    """Write out what is left, and give the exit code.
+    """Flush the output, and give the exit code.
 
-    Verbs that do or decide something have settled it before, by that alone.
+    A failed flush changes the exit code only for verbs whose result is the output.
     """
     from semlock._cli.output import say, unwritten  # noqa: PLC0415 - the verb has it already
 
@@ -91,7 +91,7 @@ def _after_output(verb: str, code: int) -> int:
 
 
 def _drop_output() -> None:
-    """Have what can't be written go nowhere, so that it isn't tried again."""
+    """Redirect standard output to nowhere, so that what can't be written isn't tried again."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
@@ -101,10 +101,10 @@ def _drop_output() -> None:
 
 
 def _is_broken_pipe(error: Exception) -> bool:
-    """Tell whether our output has no reader any more."""
+    """Tell whether the reader of our output is gone."""
     if sys.platform == "win32":
-        # The C library there says that an argument is invalid.  An error of a file has the
-        # system's own number too.
+        # Windows' C library reports an invalid argument then.  An error of a file also has the
+        # system's own number.
         from errno import EINVAL  # noqa: PLC0415 - only where something is wrong
 
         if type(error) is OSError and error.errno == EINVAL and error.winerror is None:
@@ -135,10 +135,10 @@ def _failed(error: Exception, options: Options | None) -> int:
 
 
 def entry() -> NoReturn:
-    """Be the program: run the command, and end without taking the interpreter apart.
+    """Run the command as a program, and exit without taking the interpreter apart.
 
-    That would take as long as a third of ``semlock run`` and does nothing that the end of the
-    process doesn't do.  What is registered for the end of the program does happen.
+    That would take a third of the time of ``semlock run`` and does nothing that the end of the
+    process doesn't do.  Functions that are registered for the exit are called.
     """
     import atexit  # noqa: PLC0415 - only for a program
 
@@ -165,9 +165,9 @@ def _flush(stream: TextIO | None) -> None:
 
 
 def _fill_standard_streams() -> None:
-    """Have no file of ours become a standard stream that was closed, and be written to.
+    """Occupy closed standard streams, so that no file of ours gets their numbers.
 
-    What takes the place can't be written to either, and is closed in a command that is run.
+    The replacement isn't writable, and is closed in a command that is run.
     """
     if sys.platform == "win32":
         return
@@ -175,7 +175,7 @@ def _fill_standard_streams() -> None:
 
     for number in range(3):
         if _is_closed(number):
-            # Where there are no devices, the directory will do.
+            # Without /dev, a directory will do.
             os.open(os.devnull if os.path.exists(os.devnull) else "/", os.O_RDONLY)
     if sys.stdout is None:
         try:

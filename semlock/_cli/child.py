@@ -1,14 +1,13 @@
-"""Running a command: start it, pass signals on to it, and say how it ended.
+"""Running a command: start it, pass signals on to it, and return how it ended.
 
-On POSIX the command's process is made before the lock is taken, and runs the command when it
-is let go, so that the lock can name it as the holder.  With the word to go it is sent the
-descriptors of the lock files, and the command inherits them: the kernel then takes semlock and
-the command for one holder, which is dead when both have ended.
+On POSIX the command's process is forked before the lock is taken, so that the lock can name it as
+the holder.  It waits for a message to start, which brings the descriptors of the lock files; the
+command inherits them.  For the kernel semlock and the command are then one holder, which is dead
+when both have ended.
 
-All signals that are to be passed on are blocked and fetched one by one, together with the news
-that the command has ended, so that none comes at a moment where there is no answer to it.  The
-modules ``signal`` and ``socket`` are not used there: they would import ``enum``, which takes as
-long as everything else together.
+Signals that are passed on are blocked and fetched one by one, together with SIGCHLD, so none is
+lost between two calls.  The modules ``signal`` and ``socket`` are avoided: they import ``enum``,
+which takes as long as everything else together.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ elif sys.platform != "win32":
     import _signal
     import _socket
 
-# What ends semlock while it waits, and what the command gets to hear while it runs.
+# Signals that end semlock while it waits, and that are passed to the running command.
 _ENDING = ("SIGTERM", "SIGHUP")
 _PASSED_ON = (*_ENDING, "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
-# How the kernel says that a signal comes from itself (the terminal), and not from a process:
-# SI_KERNEL on Linux and on FreeBSD.
+# The si_code of signals that the kernel (the terminal) sends, and no process: SI_KERNEL on Linux
+# and on FreeBSD.
 _FROM_KERNEL = (0x80, 0x10006)
 
-# How often to look whether the command has ended, whatever is told.
+# How often to check for the command's end without a signal.
 _SAFETY = 1.0
 
-# So often the call that waits for signals may fail before another way is taken.
+# After how many failures of the call that waits for signals another way is used.
 _REFUSALS = 3
 
 
 class Signalled(BaseException):
-    """A signal asks semlock to end.  No error: what is held is let go of on the way out."""
+    """A signal asks semlock to end.  What is held is released on the way out."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -55,13 +54,13 @@ class Signalled(BaseException):
 
 
 def exit_code(status: int) -> int:
-    """Make an exit code of how a process ended, as shells do."""
+    """Turn a process's end into an exit code, as shells do."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else BY_SIGNAL - code
 
 
 def failure(command: str, error: OSError) -> int:
-    """Say why a command could not be started, and give the exit code that shells have for it."""
+    """Report why a command could not be started, and return the shells' exit code for it."""
     if isinstance(error, FileNotFoundError):
         say(f"{command}: there is no such command")
         return NOT_FOUND
@@ -70,13 +69,13 @@ def failure(command: str, error: OSError) -> int:
 
 
 if sys.platform == "win32":
-    # A console gives Ctrl-C to the command too, which decides what it means.
+    # A console sends Ctrl-C to the command too, which decides what to do.
 
     def interruptible() -> None:
-        """Let Ctrl-C end a wait, as it does anyway."""
+        """Let Ctrl-C end a wait, which it does anyway."""
 
     class Child:
-        """A command that is started when it is let go: no process can be made without it."""
+        """A command that ``run`` starts: on Windows no process is made before."""
 
         pid = None
 
@@ -84,7 +83,7 @@ if sys.platform == "win32":
             self._command = command
 
         def run(self, started: Started, _inherited: Sequence[int] = ()) -> int:
-            """Run the command to its end and give its exit code."""
+            """Run the command to its end and return its exit code."""
             import signal  # noqa: PLC0415 - on the way of this system only
             import subprocess  # noqa: PLC0415
 
@@ -97,14 +96,14 @@ if sys.platform == "win32":
             return process.wait()
 
         def end(self) -> None:
-            """Give everything back."""
+            """Free all resources."""
 
 else:
 
     def _numbers(names: Sequence[str]) -> Iterator[int]:
-        """Give the signals of these names, without those that this process was told to ignore.
+        """Give the numbers of these signals, without those that this process ignores.
 
-        nohup and a shell's & do that, and the command shall ignore them too.
+        nohup and a shell's & ignore signals, and the command shall ignore them too.
         """
         for name in names:
             number = getattr(_signal, name)
@@ -112,7 +111,7 @@ else:
                 yield number
 
     def interruptible() -> None:
-        """Have the signals that would end this process at once end it in good order."""
+        """Turn signals that would kill this process into exceptions."""
         for number in _numbers(_ENDING):
             _signal.signal(number, _end)
 
@@ -120,12 +119,12 @@ else:
         raise Signalled(number)
 
     def _nothing(_number: int, _frame: FrameType | None) -> None:
-        """Do nothing; unlike an ignored signal, one that comes here can be waited for."""
+        """Do nothing; in contrast to an ignored signal, this one can be waited for."""
 
     class Child:
-        """A command's process: suspended when it is made, until ``run`` lets it go.
+        """A command's process: it is forked at once, and waits until ``run`` starts it.
 
-        If semlock ends before that, by whatever way, it ends too, without running anything.
+        If semlock ends before, the process ends without running the command.
         """
 
         def __init__(self, command: tuple[str, ...]) -> None:
@@ -134,13 +133,13 @@ else:
             passed = tuple(_numbers(_PASSED_ON))
             before = _signal.pthread_sigmask(_signal.SIG_BLOCK, passed)
             try:
-                # Told to ignore its children, a process would not hear how they ended.
+                # A process that ignores SIGCHLD can't get its children's exit codes.
                 ignored = _signal.getsignal(_signal.SIGCHLD) == _signal.SIG_IGN
                 if ignored:
                     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
                 self.pid = os.fork()
                 if self.pid == 0:
-                    # Blocked as they are, no handler of ours runs in the child.
+                    # Signals are blocked, so no handler of ours runs in the child.
                     self._gate.close()
                     _become(command, gate, passed, before, ignored)
             finally:
@@ -148,10 +147,10 @@ else:
             gate.close()
 
         def run(self, started: Started, inherited: Sequence[int] = ()) -> int:
-            """Let it go, and give the command's exit code once it has ended.
+            """Start the command, and return its exit code when it has ended.
 
-            ``started`` is called when signals are blocked, before the command runs, which gets
-            the descriptors that it is to inherit.
+            ``started`` is called with signals blocked, before the command runs.  The command gets
+            the ``inherited`` descriptors.
             """
             with _Passing(self.pid) as passing:
                 started()
@@ -160,29 +159,29 @@ else:
                     for at in range(0, len(inherited), _AT_ONCE):
                         self._gate.sendmsg([_MORE], [_rights(inherited[at : at + _AT_ONCE])])
                     self._gate.sendall(_GO)
-                    # At its end are its command's beginning, or the reason why there is none.
+                    # The gate is closed by exec, or it delivers the error of exec.
                     code = int.from_bytes(self._gate.recv(4), "big")
                 except (BrokenPipeError, ConnectionResetError):
-                    pass  # it was killed meanwhile, which is told below
+                    pass  # it was killed meanwhile; its end is read below
                 ended = passing.wait()
             if code:
                 return failure(self._command[0], OSError(code, os.strerror(code)))
             return ended
 
         def end(self) -> None:
-            """Give everything back."""
+            """Free all resources."""
             self._gate.close()
 
-    # What is said at the gate, and how many descriptors go with one word: the kernel's limit
-    # is 253.
+    # The messages at the gate, and how many descriptors go with one: the kernel's limit is
+    # 253.
     _MORE = b"+"
     _GO = b"!"
     _AT_ONCE = 250
 
-    # The numbers that the command gets them under begin here: above those that a script names
-    # in `exec 3>file`, and none of the round ones that are used with flock(1).
+    # The command's numbers of them begin here: above those that scripts use in `exec 3>file`,
+    # and none of the round numbers that are used with flock(1).
     _INHERITED_FROM = 213
-    _AT_LEAST = 10  # where no number may be as high
+    _AT_LEAST = 10  # if numbers are limited
 
     def _rights(numbers: Sequence[int]) -> tuple[int, int, bytes]:
         packed = b"".join(number.to_bytes(_INT, sys.byteorder) for number in numbers)
@@ -191,7 +190,7 @@ else:
     _INT = 4  # bytes of a descriptor's number
 
     def _is_let_go(gate: _socket.socket) -> bool:
-        """Wait for the word to go on, and take over the descriptors that come before it."""
+        """Wait for the message to start, and receive the descriptors that come before it."""
         from errno import EMFILE  # noqa: PLC0415 - while there is nothing else to do
         from fcntl import F_DUPFD, fcntl  # noqa: PLC0415
 
@@ -217,9 +216,9 @@ else:
         mask: set[_signal.Signals] | set[int],
         ignores_children: bool,
     ) -> None:
-        """Wait to be let go, and become the command; without that, end."""
+        """Wait for the message to start and exec the command; without it, exit."""
         try:
-            # The last two are those that Python ignores, and that programs expect to end them.
+            # Python ignores the last two; programs expect their default, to be ended by them.
             for number in (*passed, _signal.SIGPIPE, _signal.SIGXFSZ):
                 _signal.signal(number, _signal.SIG_DFL)
             if ignores_children:
@@ -233,14 +232,14 @@ else:
             os._exit(NOT_FOUND)
 
     class _Passing:
-        """Signals go to the command: blocked from the beginning to the end of the block."""
+        """Passes signals on to the command; they are blocked within the block."""
 
         def __init__(self, pid: int) -> None:
             self._pid = pid
             self._passed = set(_numbers(_PASSED_ON))
-            # The alarm is for looking whatever was told: another thread could have had the
-            # news.  A deadline of sigtimedwait would not do: after a stop that was longer
-            # Python gives a signal that never came.
+            # SIGALRM makes it check for the command's end from time to time, as another thread
+            # may have consumed SIGCHLD.  A timeout of sigtimedwait doesn't work: after a long
+            # stop of the process Python returns a signal that never came.
             self._awaited = {*self._passed, _signal.SIGCHLD, _signal.SIGALRM}
             self._before: set[int] = set()
             self._refused = False
@@ -254,13 +253,13 @@ else:
 
         def __exit__(self, *_: object) -> None:
             _signal.setitimer(_signal.ITIMER_REAL, 0)
-            # Signals that came too late for the command are dropped.
+            # Signals that came after the command's end are dropped.
             for number in self._passed:
                 _signal.signal(number, _nothing)
             _signal.pthread_sigmask(_signal.SIG_SETMASK, self._before)
 
         def wait(self) -> int:
-            """Wait until the command has ended, and give its exit code."""
+            """Wait for the command's end, and return its exit code."""
             refused = 0
             while (code := self._ended(os.WNOHANG)) is None:
                 try:
@@ -275,10 +274,10 @@ else:
             return code
 
         def _wait_by_handlers(self) -> int:
-            """Wait in a sandbox that refuses to wait for signals.
+            """Wait in a sandbox that forbids waiting for signals.
 
-            A handler passes them on.  One that comes just before the call that waits for the
-            end is handled after the next alarm at the latest.
+            A handler passes them on.  A signal just before the call that waits for the command is
+            handled at the next alarm at the latest.
             """
 
             def handle(number: int, _frame: FrameType | None) -> None:
@@ -293,7 +292,7 @@ else:
             return code
 
         def _ended(self, options: int) -> int | None:
-            """Say how the command ended, if it has; reap what else has, as process 1 has to."""
+            """Return how the command ended, if it has; reap other children, as process 1 must."""
             while True:
                 try:
                     pid, status = os.waitpid(-1, options)
@@ -320,7 +319,7 @@ else:
                     )
 
         def _next(self) -> int:
-            """Wait for the next signal that means something."""
+            """Wait for the next signal that matters."""
             while True:
                 if hasattr(_signal, "sigwaitinfo"):
                     news = _signal.sigwaitinfo(self._awaited)
@@ -337,9 +336,9 @@ else:
                     return number
 
         def _has_reached_it(self, number: int) -> bool:
-            """Tell whether what the terminal has sent came to the command too.
+            """Tell whether the terminal has sent this signal to the command too.
 
-            It goes to a process group; that it is closed is told to the session's leader.
+            It sends to a process group; a hangup is sent to the session's leader.
             """
             if number == _signal.SIGHUP and os.getsid(0) == os.getpid():
                 return False
@@ -349,6 +348,6 @@ else:
                 return False
 
     def _is_terminals(number: int) -> bool:
-        """Guess whether a signal is the terminal's, where its sender isn't told."""
+        """Guess whether the terminal has sent a signal, on systems that don't say."""
         at_terminal = sys.stdin is not None and sys.stdin.isatty()
         return number in (_signal.SIGINT, _signal.SIGQUIT) and at_terminal

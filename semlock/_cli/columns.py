@@ -1,4 +1,4 @@
-"""Text in columns for people: how wide it is on a screen, and what gives way when it is narrow."""
+"""Text in columns: widths on a screen, and which columns are cut on a narrow one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLOURS = {"alive": "\x1b[32m", "dead": "\x1b[31m", "unknown": "\x1b[33m"}
 
 
 def wide(text: str) -> int:
-    """Count the columns that a text takes: East Asian letters two, combining marks none."""
+    """Count the columns of a text: East Asian letters take two, combining marks none."""
     if text.isascii():
         return len(text)
     return sum(map(_width_of, text))
@@ -32,7 +32,7 @@ def _width_of(letter: str) -> int:
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
-    """Make a text exactly so wide."""
+    """Cut or pad a text to this width."""
     if wide(text) > width:
         used, kept = 0, []
         for letter in text:
@@ -46,7 +46,7 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 
 def columns_of(out: TextIO | None) -> int | None:
-    """Say how wide a terminal is; ``None`` where there is none, so that nothing is cut."""
+    """Give a terminal's width; ``None`` if there is no terminal, so that nothing is cut."""
     try:
         if out is None or not out.isatty():
             return None
@@ -57,18 +57,18 @@ def columns_of(out: TextIO | None) -> int | None:
 
 
 def asked_columns() -> int:
-    """Give what ``COLUMNS`` says, 0 if nothing."""
+    """Give the value of ``COLUMNS``, 0 if there is none."""
     asked = os.environ.get("COLUMNS", "")
     return int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 0
 
 
 def page_width(out: TextIO | None) -> int:
-    """Say how wide a page is to be, also where there is no terminal."""
+    """Give the width of a page, also without a terminal."""
     return columns_of(out) or asked_columns() or _DEFAULT
 
 
 def coloured(when: str, out: TextIO | None) -> bool:
-    """Say whether to use colours: as asked for, else on a terminal that has some."""
+    """Tell whether to use colours: as asked for, by default on a terminal that has them."""
     if when != "auto":
         return when == "always"
     return (
@@ -86,10 +86,10 @@ def layout(
     leaves: Sequence[int],
     without: Sequence[int] = (),
 ) -> list[tuple[int, int]]:
-    """Say which columns are shown, and how wide: as wide as needed, as far as there is room.
+    """Choose the columns that are shown, and their widths, as far as there is room.
 
-    ``narrows`` lists the columns that may be cut and how narrow each may become, the least
-    important one first; ``leaves`` those that are left out where that is not enough.
+    ``narrows`` lists the columns that may be cut and their least widths, the least important
+    first; ``leaves`` lists those that are left out if that isn't enough.
     """
     shown = {
         column: max(wide(row[column]) for row in table)
@@ -114,7 +114,7 @@ def layout(
 
 
 def wrapped(label: str, text: str, width: int | None) -> list[str]:
-    """Write a label and a text behind it, broken between words where a terminal ends."""
+    """Write a label and a text after it, broken between words at the terminal's width."""
     if width is None or wide(label) + wide(text) <= width:
         return [label + text]
     room = max(20, width - wide(label))
@@ -131,9 +131,9 @@ def wrapped(label: str, text: str, width: int | None) -> list[str]:
 
 
 def _words(text: str, room: int) -> list[str]:
-    """Split a text where lines may end: between words, and in those of scripts without spaces.
+    """Split a text where lines may break: between words, and within scripts without spaces.
 
-    A long word of others, which may be a path, stays as it is, to be copied as a whole.
+    Other long words, such as paths, are not broken, so that they can be copied.
     """
     found = []
     for word in text.split(" "):
@@ -149,7 +149,7 @@ def _words(text: str, room: int) -> list[str]:
 
 
 def encodable(text: str, out: TextIO | None = None) -> str:
-    """Replace what an output's encoding hasn't."""
+    """Replace characters that an output's encoding lacks."""
     encoding = getattr(sys.stdout if out is None else out, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 

@@ -22,7 +22,7 @@ def _words(verb: Verb) -> list[str]:
 
 
 def _choices(verb: Verb) -> list[str]:
-    """Give the words that a verb's operand may be."""
+    """Give the possible words of a verb's operand."""
     if verb.name == "help":
         from semlock._cli.topics import TOPICS  # noqa: PLC0415 - it reads the help
 
@@ -31,7 +31,7 @@ def _choices(verb: Verb) -> list[str]:
 
 
 def bash() -> str:
-    """Give bash's."""
+    """Give the completion file of bash."""
     lines = [
         '# bash completion for semlock; load it with: eval "$(semlock completion bash)"',
         "_semlock() {",
@@ -105,7 +105,7 @@ def _bash_values(verb: Verb) -> list[str]:
 
 
 def zsh() -> str:
-    """Give zsh's."""
+    """Give the completion file of zsh."""
     lines = [
         "#compdef semlock",
         "# zsh completion for semlock; put it as _semlock into a directory of $fpath",
@@ -139,7 +139,7 @@ def zsh() -> str:
 def _zsh_verb(verb: Verb) -> list[str]:
     lines = [f"        {verb.name})"]
     if verb.command:
-        # Behind -- it is as if the command stood alone.
+        # After -- the command is completed as if it stood alone.
         lines += [
             "            local at=${words[(i)--]}",
             "            if (( at < CURRENT )); then",
@@ -184,7 +184,7 @@ def _zsh_option(option: Option) -> list[str]:
 
 
 def fish() -> str:
-    """Give fish's."""
+    """Give the completion file of fish."""
     names = " ".join(verb.name for verb in VERBS)
     lines = [
         "# fish completion for semlock; put it into ~/.config/fish/completions/semlock.fish",
@@ -227,7 +227,7 @@ def _fish_option(option: Option) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Quote for all three shells, which differ in how a quote stands between quotes."""
+    """Quote for all three shells, which differ in quotes within quotes."""
     if "'" in text:
         return '"' + "".join("\\" + c if c in '"\\$`' else c for c in text) + '"'
     return f"'{text}'"

@@ -1,4 +1,4 @@
-"""``doctor``: what locks need, tried in a directory, and what is guaranteed there."""
+"""``doctor``: tries what locks need in a directory, and says what is guaranteed there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# How well something works: as it should, less well than it could, or not at all.
+# The results of a check: works, works with limits, doesn't work.
 FINE = "ok"
 LIMITED = "limited"
 BROKEN = "no"
@@ -38,7 +38,7 @@ _FEW_FREE = 16
 
 
 class Finding:
-    """What one check has found, in words and as one word."""
+    """The result of one check, in words and as one word."""
 
     __slots__ = ("detail", "name", "result")
 
@@ -49,14 +49,14 @@ class Finding:
 
 
 def doctor(options: Options) -> int:
-    """Try everything, and say what works and what that means."""
+    """Try everything, and report what works and what that means."""
     directory = os.path.abspath(existing(options.lock if options.locks else "."))
-    # All that is tried happens in a directory of its own, which goes whatever happens, as far as
-    # anything goes there.
+    # Everything is tried in a directory of its own, which is removed at the end as far as
+    # possible.
     place = tempfile.mkdtemp(prefix=".semlock-doctor-", dir=directory)
     try:
         findings = list(_examine(directory, place))
-        capi.drain_pool(place)  # what is open can't be removed on every system
+        capi.drain_pool(place)  # some systems can't remove open files
     finally:
         rmtree(place, ignore_errors=True)
     guarantees = list(_guarantees({finding.name: finding for finding in findings}))
@@ -89,7 +89,7 @@ def _examine(directory: str, place: str) -> Iterator[Finding]:
     removal = Finding("remove", *_remove(place))
     yield removal
     if removal.result == BROKEN:
-        return  # all else would leave something behind
+        return  # the other checks would leave files behind
     yield Finding("filesystem", *_filesystem(place))
     yield Finding("access", *_access(directory))
     for name, check in checks:
@@ -103,7 +103,7 @@ def _examine(directory: str, place: str) -> Iterator[Finding]:
 
 
 def _remove(place: str) -> tuple[str, str]:
-    """Remove the directory where all is tried, and a file in it."""
+    """Remove the directory of the checks, and a file in it."""
     path = os.path.join(place, "remove")
     try:
         os.rmdir(place)
@@ -127,7 +127,7 @@ def _filesystem(place: str) -> tuple[str, str]:
 
 
 def _mount(place: str) -> str:
-    """Name the filesystem's type and source, where the system tells."""
+    """Give the filesystem's type and source, if the system says."""
     device = os.stat(place).st_dev
     if sys.platform == "win32":
         return ""
@@ -147,7 +147,7 @@ def _mount(place: str) -> str:
                 by_device = f"{kind} on {source}"
             if len(point) >= len(longest) and _is_within(real, point):
                 longest, by_path = point, f"{kind} on {source}"
-    # A filesystem that has several devices, such as btrfs, is not listed by the one of a file.
+    # A filesystem with several devices, such as btrfs, isn't listed under the device of a file.
     return by_device or by_path
 
 
@@ -183,7 +183,7 @@ def _link(path: str) -> tuple[str, str]:
     try:
         os.link(path + ".1", path)
     except OSError as error:
-        # The core then creates the lock at its path, which is as exclusive.
+        # The core then creates the lock at its path, which is exclusive too.
         return LIMITED, f"no hard links ({error.strerror}): a lock is created at its path"
     try:
         os.link(path + ".1", path)
@@ -201,7 +201,7 @@ def _unnamed(path: str) -> tuple[str, str]:
         return LIMITED, f"no unnamed files ({error.strerror}): a temporary name is used"
     links = os.open("/proc/self/fd", os.O_RDONLY)
     try:
-        # Only with a descriptor of a directory does Python ask the system to follow the link.
+        # Python asks the system to follow the link only if a directory's descriptor is given.
         os.link(str(fd), path, src_dir_fd=links, follow_symlinks=True)
     except OSError as error:
         return LIMITED, f"an unnamed file gets no name ({error.strerror}): a temporary is used"
@@ -315,7 +315,7 @@ def _limits(directory: str) -> tuple[str, str]:
         short = short or 0 <= files < _FEW_FILES
         space = os.statvfs(directory)
         short = short or space.f_bavail < _FEW_FREE
-        # Where files are not counted, there are none of them.
+        # A filesystem that doesn't count files reports none.
         short = short or (space.f_files > 0 and space.f_favail < _FEW_FREE)
         told.append(f"{space.f_bavail * space.f_frsize // 2**20} MiB free")
     for name, few in (("max_user_instances", _FEW_INSTANCES), ("max_user_watches", 0)):
@@ -360,7 +360,7 @@ def _guarantees(found: dict[str, Finding]) -> Iterator[Finding]:
                       "others it looks once a second")  # fmt: skip
     else:
         yield Finding("waiting", LIMITED, "who waits looks again and again")
-    # Where no news comes there is no queue either.
+    # Without events there is no queue.
     if local and works("flock", "events"):
         yield Finding("order", FINE, "the first one that asks is served first")
     else:

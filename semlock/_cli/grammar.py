@@ -27,12 +27,12 @@ EXIT_CODES = (
     (BAD, "the file or its directory can't be used"),
 )
 
-# The verbs whose answer is what they print; that of the others is the exit code.
+# Verbs whose result is their output; the result of the others is the exit code.
 ANSWERED_BY_OUTPUT = (
     "list", "doctor", "watch", "timeline", "completion", "help", "version",
 )  # fmt: skip
 
-# What a name on the command line stands for, which is what completion offers.
+# What an operand names, for the completion.
 FILE = "file"
 DIRECTORY = "directory"
 COMMAND = "command"
@@ -45,19 +45,19 @@ CHILD = "child"
 FOLLOWED = (SELF, CHILD)
 SHELLS = ("bash", "zsh", "fish")
 
-# What a task lock's owner may be, and why such a lock may be taken from its holder.
+# Values for the owner of a task lock, and reasons to take such a lock from its holder.
 ENVIRONMENTS = ("local", "ci", "cloud", "container")
 PURPOSES = ("interactive", "automated", "emergency")
 REASONS = ("SAME_USER", "HIGHER_PRIVILEGE", "EMERGENCY_OVERRIDE")
 
-# The lock systems; the first one reads whatever it recognises.
+# The lock systems; the first one recognises records of all.
 AUTO = "auto"
 OWN = "semlock"
 DIALECTS = (AUTO, *systems.NAMES)
 
 
 class Options:
-    """What one call asks for.  What its verb doesn't have is as it is here."""
+    """What a call asks for, with the defaults of verbs that lack an option."""
 
     verb: str = ""
     locks: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class Options:
 
     @property
     def lock(self) -> str:
-        """The path of a verb that takes one."""
+        """The path, for a verb that takes one."""
         return self.locks[0]
 
 
@@ -111,8 +111,8 @@ class Option:
     :words:    how it is written, the short form first
     :meaning:  what it does, for the help; without a capital and a full stop
     :takes:    the name of its value in the help; ``None`` for a switch
-    :read:     makes a value of the text, or raises ``ValueError`` with the reason
-    :choices:  the texts it may have; with ``read`` the usual ones, and that tells which others
+    :read:     turns the text into a value, or raises ``ValueError`` with the reason
+    :choices:  the possible values; together with ``read`` the usual ones
     :name:     the attribute of ``Options`` that it sets; by default the long word
     :sets:     what a switch sets
     """
@@ -140,7 +140,7 @@ class Option:
 
     @property
     def value(self) -> str | None:
-        """Say what it takes, for the help: its choices or the name of its value."""
+        """The value in the help: the choices, or the name."""
         return "|".join(self.choices) or self.takes
 
 
@@ -148,7 +148,7 @@ HELP = Option("-h", "--help", meaning="show this help")
 
 
 class Operand:
-    """What a verb takes besides options: the name for the help, and what it stands for."""
+    """An argument of a verb: its name in the help, and its kind."""
 
     __slots__ = ("choices", "kind", "many", "name", "optional")
 
@@ -172,8 +172,8 @@ class Verb:
     """One verb.
 
     :summary:   what it does, in a line
-    :does:      the same in paragraphs, without a line break in any of them
-    :where:     module and function of the verb, which are imported only when it is used
+    :does:      the same in paragraphs of one line each
+    :where:     module and function of the verb; the module is imported only when it is used
     :command:   whether a command follows
     :examples:  lines of shell, and what each does
     """
@@ -212,7 +212,7 @@ class Verb:
 
     @property
     def usage(self) -> str:
-        """Show how it is written."""
+        """The usage line."""
         words = ["semlock", self.name]
         if len(self.options) > 1:
             words.append("[OPTION...]")

@@ -1,4 +1,4 @@
-"""Help, made from the table."""
+"""The help, made from the table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show(options: Options) -> int:
 
 
 def usage(verb: Verb | None) -> str:
-    """Say how a verb is used, for those who got it wrong."""
+    """Give the usage of a verb, for a wrong call."""
     if verb is None:
         names = wrapped(", ".join(verb.name for verb in VERBS), "       ")
         return "\n".join(["usage: semlock VERB [OPTION...] ...", *names, "See: semlock --help"])
@@ -75,7 +75,7 @@ def _first_examples(name: str) -> tuple[tuple[str, str], ...]:
 
 
 def exit_codes() -> str:
-    """Say what the exit codes mean, in a line."""
+    """Give the exit codes and their meanings, in a line."""
     return "exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES)
 
 

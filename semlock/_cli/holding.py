@@ -28,7 +28,7 @@ _PAUSE = 0.001
 
 
 def _owner(options: Options) -> Process:
-    """Identify the process whose lock it is."""
+    """Identify the owner of the lock."""
     if options.owner_pid:
         return other_process(options.owner_pid)
     from semlock._cli import owners  # noqa: PLC0415 - only where it is to be found
@@ -37,7 +37,7 @@ def _owner(options: Options) -> Process:
 
 
 def _living_owner(options: Options) -> Process:
-    """Identify the process that a lock is to be taken for."""
+    """Identify the process to take a lock for."""
     owner = _owner(options)
     if capi.probe(owner.pid, 0) in (capi.GONE, capi.ZOMBIE):
         raise ValueError(
@@ -129,7 +129,7 @@ def _refused(error: LockTimeoutError | LockHeldError, options: Options) -> int:
 
 
 def _leave(lock: BaseLock, name: str, owner: Process, options: Options) -> int:
-    """Leave a lock that was won to its owner, and say whose it is and what its record says."""
+    """Leave a lock that was won to its owner, and report the owner and the record."""
     info = lock.info
     capi.detach_lock(lock._native)
     if not options.json and (options.quiet or sys.stderr is None or not sys.stderr.isatty()):
@@ -152,10 +152,10 @@ def _leave(lock: BaseLock, name: str, owner: Process, options: Options) -> int:
 
 
 def _stranger(found: LockStatus, options: Options) -> Process | None:
-    """Identify the owner if the record doesn't name it; ``None`` if the lock is its own.
+    """Identify the owner if the record doesn't name it; ``None`` if it does.
 
-    It may name this very process, which was the owner before: a shell runs the last command
-    of a subshell in its own place.
+    The record may name this very process: a shell runs the last command of a subshell in its own
+    process, which was the owner before.
     """
     me = this_process()
     if me.start and _names(found, me):
@@ -176,7 +176,7 @@ def _names(found: LockStatus, owner: Process) -> bool:
         info is not None
         and info.pid == owner.pid
         and (info.boot, info.pidns or 0) in ((me.boot, me.pidns), (None, 0))
-        # A record without a start is a foreigner's; another start is another process.
+        # A record without a start time is foreign; another start time is another process.
         and (not info.start or not owner.start or info.start == owner.start)
     )
 

@@ -1,4 +1,4 @@
-"""``status``, ``wait`` and ``list``: who holds what, without touching it."""
+"""``status``, ``wait`` and ``list``: who holds which lock, without changing it."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 _LOCK_NAMES = (".lock", ".lck")
 
-# How often to look, by the clock, whether a lock has become stale by age.
+# How often to check whether a lock has become stale by age.
 _LOOK_EVERY = 1.0
 
 
 def status(options: Options) -> int:
-    """Say who holds a lock, if it is held."""
+    """Report who holds a lock."""
     eye = Eye(options.dialect, options)
     found = eye.look(options.lock)
     if options.json:
@@ -55,7 +55,7 @@ def status(options: Options) -> int:
 
 
 def print_status(found: LockStatus, system: System | None, options: Options) -> None:
-    """Write what was found at a path, for people."""
+    """Write the status of a path for people."""
     from semlock._cli import columns, people  # noqa: PLC0415 - not for programs
 
     for line in people.lines(
@@ -115,7 +115,7 @@ def _let_be(found: LockStatus, waiter: Waiter, *, by_clock: bool) -> None:
 
 
 def list_locks(options: Options) -> int:
-    """List the locks in directories, and those that are named."""
+    """List the locks in directories, and named locks."""
     from semlock._cli import columns, rows  # noqa: PLC0415 - for those who look
 
     eye = Eye(options.dialect)
@@ -133,7 +133,7 @@ def list_locks(options: Options) -> int:
             try:
                 status = eye.look(file)
             except (LockPathError, FileNotFoundError, PermissionError):
-                continue  # no lock, gone meanwhile, or not ours to see
+                continue  # no lock, gone meanwhile, or not readable
             if status.state == "free" or not (options.all or is_lock(status, eye.seen)):
                 continue
             if options.json:
@@ -152,7 +152,7 @@ def list_locks(options: Options) -> int:
 
 
 def _files_of(path: str) -> list[str]:
-    """Find the files that are meant: in a directory, one, or those that a pattern matches."""
+    """Give the files of an argument: a directory's, one file, or the matches of a pattern."""
     if any(letter in path for letter in "*?[") and not os.path.lexists(path):
         from glob import glob  # noqa: PLC0415 - for a pattern that no shell has expanded
 
@@ -175,9 +175,9 @@ def lock_files(directory: str) -> list[str]:
 
 
 def is_lock(found: LockStatus, system: System | None) -> bool:
-    """Tell a lock from other files: it has a record, or it is named like one.
+    """Tell whether a file is a lock: by its record or its name.
 
-    Where much that is no lock looks like a record, the name has to say so.
+    For systems whose records resemble other files, the name decides.
     """
     if found.path.endswith(_LOCK_NAMES):
         return True

@@ -57,8 +57,8 @@ def _wait_limit(text: str) -> float | None:
 
 
 def is_like_a_value(word: str) -> bool:
-    """Tell whether a word looks like an option's value and hardly like a lock's name."""
-    if not word[:1].isdigit() and word[:1] != ".":  # which is nearly every name
+    """Tell whether a word is rather an option's value than a lock's name."""
+    if not word[:1].isdigit() and word[:1] != ".":  # most names
         return word == "forever"
     try:
         duration(word)
@@ -80,7 +80,7 @@ def whole(lowest: int, highest: int, what: str) -> Callable[[str], int]:
 
 
 def _system(text: str) -> str:
-    if text not in DIALECTS:  # what is not of this package is imported to be known
+    if text not in DIALECTS:  # the name of a module, which is imported
         try:
             systems.find(text)
         except ImportError as error:

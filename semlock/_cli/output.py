@@ -1,4 +1,4 @@
-"""What the verbs write: messages on standard error, facts and JSON on standard output."""
+"""How the verbs write: messages to standard error, results and JSON to standard output."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from semlock.systems import System
 
 
-# Why standard output could not be written to.  What a verb has done by then, it has done: that
-# is not a reason to end in the middle of it, or with another exit code.
+# Why standard output could not be written.  A verb goes on all the same, and its exit code stays:
+# its work is done.
 _unwritten: OSError | None = None
 
 
 def say(message: str) -> None:
-    """Tell people something, in one line; on a terminal it is broken between words."""
-    # What comes from paths and records must not take over the terminal.
+    """Write a message for people; on a terminal it is broken between words."""
+    # Text of paths and records must not control the terminal.
     text = printable(message)
     if sys.stderr is not None and sys.stderr.isatty():
         from semlock._cli.columns import columns_of, wrapped  # noqa: PLC0415 - for people
@@ -34,13 +34,13 @@ def say(message: str) -> None:
 
 
 def print_line(text: str) -> None:
-    """Write a line of facts, whatever characters it has and the terminal hasn't."""
+    """Write a line of results; characters that the terminal lacks are replaced."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     write(printable(text).encode(encoding, "backslashreplace").decode(encoding))
 
 
 def print_wrapped(label: str, text: str) -> None:
-    """Write a line of facts; on a terminal it is broken between words, behind the label."""
+    """Write a line of results; on a terminal it is broken between words, after the label."""
     if sys.stdout is None or not sys.stdout.isatty():
         print_line(label + text)
         return
@@ -51,7 +51,7 @@ def print_wrapped(label: str, text: str) -> None:
 
 
 def write(text: str, *, to_stderr: bool = False) -> None:
-    """Write lines.  A stream that is closed, full or gone is no reason to do anything else."""
+    """Write lines.  A stream that is closed, full or gone is ignored."""
     global _unwritten  # noqa: PLW0603 - the streams are the process's too
     try:
         if to_stderr:
@@ -65,7 +65,7 @@ def write(text: str, *, to_stderr: bool = False) -> None:
 
 
 def unwritten() -> OSError | None:
-    """Write out what is left of standard output, and say why that could not be done."""
+    """Flush standard output, and return why that failed."""
     global _unwritten  # noqa: PLW0603
     if _unwritten is None and sys.stdout is not None:
         try:
@@ -77,7 +77,7 @@ def unwritten() -> OSError | None:
 
 
 def as_lines(fields: dict[str, Any]) -> list[str]:
-    """Write fields as lines, those that say something; that none waits is no news."""
+    """Write fields as lines, without empty ones and without zero waiters."""
     return [
         f"{key}: {str(value).lower() if isinstance(value, bool) else value}"
         for key, value in fields.items()
@@ -86,7 +86,7 @@ def as_lines(fields: dict[str, Any]) -> list[str]:
 
 
 def existing(path: str, what: str = "directory") -> str:
-    """Give a path that is there; ``LockPathError`` if it isn't."""
+    """Return an existing path; ``LockPathError`` if it doesn't exist."""
     if os.path.lexists(path):
         return path
     import errno  # noqa: PLC0415 - only where something is wrong
@@ -97,27 +97,27 @@ def existing(path: str, what: str = "directory") -> str:
 
 
 def print_json(fields: dict[str, Any], *, of_run: bool = False) -> None:
-    """Write one object on a line, which any reader of JSON understands.
+    """Write one object on a line, in JSON that every reader accepts.
 
-    That of ``run`` goes to standard error, since standard output is the command's.
+    That of ``run`` goes to standard error, as standard output belongs to the command.
     """
     import json  # noqa: PLC0415 - not on the way of run and try
 
     for name in _PATHS:
         path = fields.get(name)
         if isinstance(path, str) and _text(path) != path:
-            # A name that is no text: the bytes of it go along, as hexadecimal digits.
+            # A name that isn't text: its bytes are added as hexadecimal digits.
             try:
                 encoded = os.fsencode(path)
             except UnicodeEncodeError:
-                continue  # it comes from a file that is wrong, and names nothing here
+                continue  # from a damaged record: it names no file
             shown = encoded.decode("utf-8", "backslashreplace")
             fields = {**fields, name: shown, f"{name}_bytes": encoded.hex()}
     write(json.dumps(_plain(fields), allow_nan=False), to_stderr=of_run)
 
 
 def sentence(error: Exception) -> str:
-    """Say what went wrong; what the system said without its number, and with the path."""
+    """Say what went wrong; an error of the system without its number, and with the path."""
     if not isinstance(error, OSError) or error.strerror is None or hasattr(error, "status"):
         return str(error)
     reason = error.strerror[:1].lower() + error.strerror[1:]
@@ -127,7 +127,7 @@ def sentence(error: Exception) -> str:
 
 
 def print_error(error: Exception, *, of_run: bool) -> None:
-    """Write what went wrong as an object."""
+    """Write an error as an object."""
     path = getattr(error, "path", None) or getattr(error, "filename", None)
     fields = {"error": type(error).__name__, "message": printable(sentence(error))}
     if isinstance(path, (str, bytes)):
@@ -140,12 +140,12 @@ _PATHS = ("path", "lock", "trace", "directory")
 
 
 def _text(text: str) -> str:
-    """Replace the halves of characters, which strict readers refuse even if escaped."""
+    """Replace lone surrogates, which strict readers refuse even if escaped."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Make of what a foreign record says what every reader of JSON can hold."""
+    """Make values of foreign records fit for every reader of JSON."""
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, float) and (value != value or value in (_INFINITY, -_INFINITY)):  # noqa: PLR0124
@@ -164,7 +164,7 @@ _DEEPEST = 20
 
 
 def describe(found: LockStatus, system: System | None) -> dict[str, Any]:
-    """Give what was found at a path as fields, those of sema first."""
+    """Give the status of a path as fields, sema's first."""
     from semlock._core.queues import waiters  # noqa: PLC0415 - not on the way of run and try
 
     info = found.info
@@ -190,16 +190,16 @@ def describe(found: LockStatus, system: System | None) -> dict[str, Any]:
     }
     owner = getattr(info, "owner", None)
     if info is not None and owner is not None:
-        # The text that names the holder of a task lock hides what is secret in it.
+        # The holder's name of a task lock hides secret parts.
         fields["owner"] = info.holder
         fields["ttl"] = getattr(info, "ttl", None)
-    # The payload of a JSON record is the caller's own business, and may be anything.
+    # The payload of a JSON record is the caller's, and may be anything.
     known.pop("payload", None)
     return fields | {name: value for name, value in known.items() if value is not None}
 
 
 def describe_refusal(found: LockStatus) -> dict[str, Any]:
-    """Give what is told about a lock that can't be acquired, in sema's words where it has some."""
+    """Describe a lock that can't be acquired, with sema's names of fields."""
     info = found.info
     return {
         "locked": True,
@@ -214,7 +214,7 @@ def describe_refusal(found: LockStatus) -> dict[str, Any]:
 
 
 def _command_of(found: LockStatus) -> str | None:
-    """Say what the holder runs, if it is a process that can be looked at from here."""
+    """Say what the holder runs, if it is visible from here."""
     from semlock._core.identity import this_process  # noqa: PLC0415 - not on the way of run
 
     info = found.info

@@ -1,13 +1,13 @@
-"""Whose lock it is that ``try`` or ``acquire`` takes: a process that outlives the command.
+"""Who owns the lock that ``try`` or ``acquire`` takes: a process that outlives the command.
 
-That is the caller of semlock, unless the caller only waits for semlock and ends then: a program
-like ``timeout`` or ``sudo``, a shell that was started for this command alone, a shell's copy of
-itself for ``$(...)`` or a part of a pipeline.  These are passed over, and what is above them is
-asked the same.  Where that leads to nothing that lasts, the lock is refused.
+That is semlock's caller, unless the caller ends right after semlock: a program such as
+``timeout`` or ``sudo``, a shell that was started for this command alone, or a shell's copy of
+itself for ``$(...)`` or a part of a pipeline.  Such a caller is passed over, and its own caller
+examined in the same way. If no lasting process is found, the lock is refused.
 
-A shell's copy is passed over only if the original waits for it (``subshells``), and refused
-where that can't be known.  ``release`` and ``refresh`` find the owner in the same way, so the
-same line of a script leads to the same process.
+A shell's copy is passed over only if the original waits for it (``subshells.py``); if that is
+unknown, the lock is refused.  ``release`` and ``refresh`` find the owner in the same way, so the
+same line of a script finds the same process.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Programs that run another one, wait for it, and end then.  Most are known by their last words
-# too, which are ours; those that become the other one (env, nice) are hardly ever seen.
+# Programs that run another one, wait for it, and then end.  Most also show by their last words,
+# which are ours; those that exec the other program (env, nice) are seldom seen.
 _WRAPPERS = _words(
     """
     bwrap caffeinate capsh chpst chroot chrt cpulimit dbus-run-session doas entr env fakechroot
@@ -38,8 +38,8 @@ _WRAPPERS = _words(
     """
 )
 
-# Programs that run others for all time, or that run each command for itself: a lock of theirs
-# would never end, or end in the next moment.
+# Programs that run others for ever, or that run each command separately: a lock of theirs would
+# never end, or end at once.
 _NO_OWNERS = _words(
     """
     init systemd launchd tini tini-static dumb-init docker-init catatonit s6-svscan s6-supervise
@@ -52,20 +52,20 @@ _NO_OWNERS = _words(
 
 _SHELLS = _words("sh bash dash zsh ksh ksh93 mksh ash yash posh fish rbash")
 
-# Programs whose second word names what they run.
+# Programs whose second word names the script.
 _INTERPRETERS = ("python", "pypy", "perl", "ruby", "node", "expect", "tclsh")
 
 _TAKING = frozenset(("acquire", "try"))
-_CLOSING = frozenset(("}", "fi", "done", "esac"))  # they end a construct, and do nothing
+_CLOSING = frozenset(("}", "fi", "done", "esac"))  # they end a construct and run nothing
 
-_DEEPEST = 64  # processes above this one that are looked at
+_DEEPEST = 64  # how many callers are examined
 
 
 class _Seen:
-    """A process as it is seen from outside.
+    """A process as other processes see it.
 
-    ``layout`` is where the kernel has put its memory: a copy by fork has that of the original.
-    ``group`` is its process group, and ``front`` the one that has its terminal, if any.
+    ``layout`` is its memory layout: a fork has that of the original.  ``group`` is its process
+    group, ``front`` the foreground group of its terminal, if any.
     """
 
     __slots__ = ("argv", "comm", "front", "group", "layout", "parent", "pid")
@@ -80,16 +80,16 @@ class _Seen:
 
     @property
     def program(self) -> str:
-        """The name of what it runs, without its directory."""
+        """The name of its program, without the directory."""
         title = self.argv[0].partition(": ")[0] if self.argv else ""
         return os.path.basename(title.removeprefix("-")) or self.comm
 
     @property
     def names(self) -> set[str]:
-        """All that it may be known by.  A script is known by its interpreter only.
+        """All names of its program; a script is known by its interpreter only.
 
-        Scripts may be named like anything; one that runs another program and ends with it is
-        known by the words that it was given.
+        Scripts may have any name; one that runs another program and then ends is recognised by
+        its arguments.
         """
         found = {self.program}
         if self.program == "busybox" and len(self.argv) > 1:
@@ -102,23 +102,23 @@ class _Seen:
 
     @property
     def interprets(self) -> bool:
-        """Whether it runs scripts."""
+        """Whether it is an interpreter of scripts."""
         return self.program.startswith(_INTERPRETERS) or self.program in _SHELLS
 
     @property
     def is_shell(self) -> bool:
-        """Whether it is a shell; one of busybox is known by the word that it was called by."""
+        """Whether it is a shell; a busybox shell is known by its first argument."""
         return bool(self.names & _SHELLS)
 
 
 def owner_name(pid: int) -> str:
-    """Say what a process runs, in a word; empty if that can't be seen."""
+    """Give the name of a process's program; empty if that is invisible."""
     seen = _look(pid)
     return "" if seen is None else seen.program
 
 
 def callers() -> list[int]:
-    """Give the processes above this one, the nearest first, as far as they can be seen."""
+    """Give the processes above this one, the nearest first, as far as they are visible."""
     found: list[int] = []
     pid = os.getppid()
     while pid > 1 and len(found) < _DEEPEST:
@@ -131,7 +131,7 @@ def callers() -> list[int]:
 
 
 def find() -> int:
-    """Give the process number of the owner; ``ValueError`` if there is none that lasts."""
+    """Give the owner's process number; ``ValueError`` if there is no lasting process."""
     pid = os.getppid()
     passed: list[str] = []
     if sys.platform == "win32" or (pid > 0 and not _sees_processes()):
@@ -155,15 +155,15 @@ def find() -> int:
 
 
 def _passed_over(seen: _Seen) -> int | None:
-    """Give what is to be asked instead of a process that doesn't last; ``None``: it does."""
+    """Give the process to examine instead of one that doesn't last; ``None`` if it lasts."""
     if _runs_us_alone(seen.argv) or seen.names & _WRAPPERS:
         return seen.parent
     if not seen.is_shell:
         return None
     if _ends_behind_us(seen.argv):
         return seen.parent
-    # A copy of a shell lasts as long as what is in its parentheses, unless it is there for the
-    # sake of what it writes or reads, or within one that is.
+    # A copy of a shell lasts as long as the commands in its parentheses, unless it exists for its
+    # output or input, or is part of such a copy.
     last = None
     for copy, original in _copies(seen):
         piped = is_piped(copy.pid, original.pid)
@@ -182,7 +182,7 @@ def _passed_over(seen: _Seen) -> int | None:
 
 
 def _copies(seen: _Seen) -> Iterator[tuple[_Seen, _Seen]]:
-    """Give a shell's copy and its original, then that and its own original, and so on."""
+    """Give each copy of a shell with its original, from the inside out."""
     for _ in range(_DEEPEST):
         original = _look(seen.parent)
         if original is None or not is_copy(seen, original):
@@ -192,9 +192,9 @@ def _copies(seen: _Seen) -> Iterator[tuple[_Seen, _Seen]]:
 
 
 def of_pipelines() -> list[int]:
-    """List the parts of pipelines that called us, and the shells whose pipelines these are.
+    """List our callers that are parts of pipelines, and the shells of these pipelines.
 
-    Between ``acquire`` and ``release`` a job can be sent to the background, or back.
+    Between ``acquire`` and ``release`` a job can be sent to the background and back.
     """
     seen = None if sys.platform == "win32" else _look(os.getppid())
     found: list[int] = []
@@ -231,7 +231,7 @@ def _names_us(word: str) -> bool:
 
 
 def _ends_behind_us(argv: list[str]) -> bool:
-    """Tell whether a shell was given a text of commands of which semlock is the last one."""
+    """Tell whether a shell was given commands of which semlock is the last."""
     text = _command_text(argv)
     if text is None:
         return False
@@ -243,15 +243,15 @@ def _ends_behind_us(argv: list[str]) -> bool:
         first = takes.index(True)
         rest = commands[first + 1 :]
         if commands[first][0] in ("while", "until") and ["done"] in rest:
-            rest = rest[rest.index(["done"]) + 1 :]  # what is done until then comes before
+            rest = rest[rest.index(["done"]) + 1 :]  # the loop's body comes before its end
         return all(_TAKING & set(words) or set(words) <= _CLOSING for words in rest)
-    # What takes nothing is no owner.  One command by another name, that of a function or of
-    # a variable, is surely ours.
+    # A command that acquires nothing is no owner.  A single command with another name (a function
+    # or a variable) is certainly semlock.
     return len(commands) == 1 or any(_names_us(word) for words in commands for word in words)
 
 
 def _command_text(argv: list[str]) -> str | None:
-    """Find the text of ``-c`` among a shell's words."""
+    """Give the text of ``-c`` among a shell's words."""
     rest = iter(argv[1:])
     for word in rest:
         if word in ("-o", "+o", "-O", "+O", "--rcfile", "--init-file"):
@@ -265,9 +265,9 @@ def _command_text(argv: list[str]) -> str | None:
 
 
 def _commands(text: str) -> list[list[str]] | None:
-    """Split a text into commands that may follow each other; ``None`` if it can't be read.
+    """Split a text into commands that may run one after the other; ``None`` if it is too complex.
 
-    What stands behind ``||`` runs only if the command before has failed: it follows nothing.
+    A command after ``||`` runs only if the one before has failed, so it doesn't follow it.
     """
     from shlex import shlex  # noqa: PLC0415 - for shells with -c only
 
@@ -303,7 +303,7 @@ def _commands(text: str) -> list[list[str]] | None:
 
 
 def _with_functions_inlined(commands: list[list[str]]) -> list[list[str]]:
-    """Put the commands of a shell's functions where they are called."""
+    """Replace calls of a shell's functions by the commands in them."""
     bodies: dict[str, list[list[str]]] = {}
     called: list[list[str]] = []
     name = ""
@@ -348,14 +348,14 @@ def _look_in_proc(pid: int) -> _Seen | None:
     argv = [os.fsdecode(word) for word in line.split(b"\0")[:-1]]
     comm = os.fsdecode(head.partition(b"(")[2])
     seen = _Seen(pid, int(fields[1]), argv, comm)
-    # startcode, endcode, startstack, arg_start and env_start, which exec places at random.
+    # startcode, endcode, startstack, arg_start and env_start, which exec randomizes.
     seen.layout = tuple(fields[index] for index in (23, 24, 25, 45, 47) if index < len(fields))
     seen.group, seen.front = int(fields[2]), int(fields[5])
     return seen
 
 
 def _look_by_ps(pid: int) -> _Seen | None:
-    """Ask ps, where there is no /proc: it tells words only as far as spaces separate them."""
+    """Ask ps, on systems without /proc: it doesn't show which spaces separate words."""
     import subprocess  # noqa: PLC0415 - on these systems only
 
     try:
@@ -371,7 +371,7 @@ def _look_by_ps(pid: int) -> _Seen | None:
         return None
     argv = line.split()
     if _COMMAND_OPTION in argv:
-        # What follows is one word for a shell.
+        # All further words are one for a shell.
         at = argv.index(_COMMAND_OPTION) + 1
         argv = [*argv[:at], " ".join(argv[at:])]
     return _Seen(pid, int(parent), argv, os.path.basename(argv[0]) if argv else "")
@@ -381,9 +381,9 @@ _COMMAND_OPTION = "-c"
 
 
 def _sees_processes() -> bool:
-    """Tell whether processes can be seen from here at all, by the numbers that they have for us.
+    """Tell whether processes are visible from here by our own numbers.
 
-    A /proc of an outer PID namespace shows others.
+    A /proc of an outer PID namespace has other numbers.
     """
     me = os.getpid()
     if os.path.lexists("/proc/self"):

@@ -1,4 +1,4 @@
-"""Reading the words of a call by the table.
+"""Parsing of the command line, by the table.
 
 Python's own parsers cost more to import than a whole ``semlock run`` takes.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class UsageError(Exception):
-    """The call is wrong: what about it, and the verb as far as that was understood."""
+    """A wrong call: the message, and the verb if it is known."""
 
     def __init__(self, message: str, verb: Verb | None = None) -> None:
         super().__init__(message)
@@ -23,9 +23,9 @@ class UsageError(Exception):
 
 
 def parse(arguments: list[str]) -> Options:
-    """Read a call; ``UsageError`` says what is wrong with it.
+    """Parse a call; ``UsageError`` says what is wrong with it.
 
-    A call for help comes back as the verb ``help``, one for the version as ``version``.
+    A request for help becomes the verb ``help``, one for the version ``version``.
     """
     options = Options()
     first = arguments[0] if arguments else ""
@@ -50,10 +50,10 @@ def parse(arguments: list[str]) -> Options:
 
 
 def _read_options(verb: Verb, words: list[str], options: Options) -> list[str]:
-    """Read the options among the words, and give what is left: operands.
+    """Read the options among the words, and return the other words: operands.
 
-    They may stand before and behind operands.  Behind ``--`` there are none; nor behind the
-    first operand of a verb that runs a command, if no ``--`` says where that begins.
+    Options may come before and after operands, but not after ``--``, nor after the first operand
+    of a verb that runs a command if there is no ``--``.
     """
     behind: list[str] = []
     if "--" in words:

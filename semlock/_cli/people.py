@@ -1,4 +1,4 @@
-"""What is known about a lock, as people read it: five lines, and the rest if it is asked for."""
+"""What is known about a lock, for people: five lines, and more on request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from semlock._core.status import LockStatus
     from semlock.systems import System
 
-_COMMAND = 60  # columns of the holder's command that are shown
+_COMMAND = 60  # columns for the holder's command
 
-# What the five lines say, so that the rest does not say it again.
+# Fields that the five lines show; the further lines leave them out.
 _SAID = (
     "locked", "pid", "timestamp", "tag", "state", "alive", "verdict", "evidence", "reason",
     "age", "host", "command", "waiting", "owner",
@@ -32,7 +32,7 @@ def lines(
     width: int | None = None,
     colour: bool = False,
 ) -> list[str]:
-    """Write what was found at a path."""
+    """Write the status of a path."""
     if found.state == "free":
         return ["state:    free"]
     fields = describe(found, system)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 HEAD = ("LOCK", "HOLDER", "TAG", "AGE", "VERDICT", "WAITING", "TTL")
 NUMBERS = ("AGE", "WAITING", "TTL")
 VERDICT = HEAD.index("VERDICT")
-# What gives way first when the terminal is narrow and how narrow it may become, and what is
-# left out where that is not enough.
+# Which columns are cut first on a narrow terminal, and down to which width; then which are left
+# out.
 NARROWS = tuple(
     (HEAD.index(name), least) for name, least in (("TAG", 6), ("LOCK", 12), ("HOLDER", 8))
 )
@@ -52,7 +52,7 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """What the columns say."""
+        """Give the text of each column."""
         found, info = self.found, self.found.info
         holder, tag = "?", ""
         if info is not None:
@@ -91,16 +91,16 @@ def _host() -> str:
 
 
 class Directory:
-    """The locks of a directory, looked at again and again."""
+    """The locks of a directory, read again at each refresh."""
 
     def __init__(self, directory: StrPath, dialect: str | None = None) -> None:
         self.path = os.path.abspath(os.fsdecode(directory))
         self._eye = Eye(dialect)
-        # Files that were found to be no locks, and need not be read until they change.
+        # Files that are no locks: not read again until they change.
         self._others: dict[str, tuple[int, int]] = {}
 
     def rows(self) -> list[Row]:
-        """Look at all locks that are held now."""
+        """Give a row for each lock that is held."""
         found = []
         others: dict[str, tuple[int, int]] = {}
         for path in lock_files(self.path):
@@ -112,7 +112,7 @@ class Directory:
                     continue
                 status = self._eye.look(path)
             except (LockPathError, OSError):
-                continue  # no lock, gone meanwhile, or not ours to see
+                continue  # no lock, gone meanwhile, or not readable
             if status.state == "free":
                 continue
             if is_lock(status, self._eye.seen):
@@ -124,16 +124,16 @@ class Directory:
 
 
 def table_of(rows: list[Row]) -> list[tuple[str, ...]]:
-    """Give the cells with their head."""
+    """Give the cells, with the heads of the columns first."""
     return [HEAD, *(row.cells for row in rows)]
 
 
 def widths(
     table: list[tuple[str, ...]], width: int | None, *, drops: bool = False
 ) -> list[tuple[int, int]]:
-    """Say which columns of the table are shown, and how wide each is.
+    """Choose the columns that are shown, and their widths.
 
-    ``drops`` leaves out those that say nothing in any row.
+    ``drops`` are left out if they are empty in all rows.
     """
     empty = [c for c in LEAVES if drops and not any(row[c] for row in table[1:])]
     return layout(table, width, NARROWS, LEAVES, empty)
@@ -147,9 +147,9 @@ def lines(
     colour: bool = True,
     full: bool = True,
 ) -> list[str]:
-    """Write the table: for so many columns, uncut if that is ``None``.
+    """Write the table with this many columns; ``None``: nothing is cut.
 
-    ``full`` fills the lines up to the width, as a screen needs it that is drawn over.
+    ``full`` pads the lines to the width, for a screen that is drawn over.
     """
     table = table_of(rows)
     shown = widths(table, width, drops=not full)

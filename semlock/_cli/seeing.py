@@ -1,4 +1,4 @@
-"""``timeline`` and ``watch``: looking at what locks did, and at what they do."""
+"""``timeline`` and ``watch``: showing what locks did, and what they do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from semlock._core.errors import LockRecordError
 
 
 def timeline(options: Options) -> int:
-    """Make a picture of a trace, and say what stands out in it."""
+    """Make a picture of a trace, and report what stands out."""
     from semlock._timeline import reading, report  # noqa: PLC0415 - only for those who look
 
     try:
@@ -31,7 +31,7 @@ def timeline(options: Options) -> int:
 
 
 def watch(options: Options) -> int:
-    """Show the locks of a directory, and go on doing so."""
+    """Show the locks of a directory, live."""
     from semlock._cli import rows, watching  # noqa: PLC0415
 
     directory = existing(options.lock if options.locks else ".")

@@ -1,15 +1,15 @@
-"""What a shell's copy of itself is there for, and whether its original waits for it.
+"""What a shell forked a copy of itself for, and whether the original shell waits for that copy.
 
-The original goes on, and may end, beside ``{ ...; } | cat &``, a process substitution or a
-coprocess: there the copy is what lasts as long as the work.  What tells them apart:
+In ``{ ...; } | cat &``, a process substitution or a coprocess the original goes on and may end
+first, so the copy lasts as long as the work.  How the cases differ:
 
 ====================  ====================================================================
-job control           a job is a process group; the one that is waited for has the terminal
-no job control        a copy that is not waited for ignores SIGQUIT, and the others don't:
-                      bash, dash, zsh and ash alike, as POSIX has it for ``&``
-both signals ignored  by the script itself, since its caller began it by ``&``: then the
-                      original must be seen to read what a ``$(...)`` writes, or to sleep in
-                      a wait with no other child than those of the pipeline
+job control           a job is a process group; a foreground job has the terminal
+no job control        a background copy ignores SIGQUIT, others don't: in bash, dash, zsh and
+                      ash, as POSIX requires for ``&``
+both signals ignored  by the whole script, as its caller started it by ``&``: then the original
+                      must read what a ``$(...)`` writes, or sleep in a wait with no children
+                      but those of the pipeline
 ====================  ====================================================================
 """
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 
 def is_copy(process: Process, parent: Process) -> bool:
-    """Tell whether a process is its parent's copy by fork, which has run no other program."""
+    """Tell whether a process is a fork of its parent that runs the same program."""
     return process.argv == parent.argv and process.layout == parent.layout
 
 
 def is_awaited(copy: Process, original: Process) -> bool | None:
-    """Tell whether a shell waits for its copy before it goes on; ``None`` if that is unknown."""
+    """Tell whether a shell waits for its copy; ``None`` if that is unknown."""
     signals, before = _ignored(copy.pid), _ignored(original.pid)
     if signals is None or before is None:
-        return True  # only Linux tells of signals: a pipeline is mostly waited for
+        return True  # only Linux shows signals; most pipelines are waited for
     if copy.group != original.group:
         if copy.front == copy.group:
             return True
         if copy.front == original.group:
             return False
     elif _TTOU in before and original.group == original.pid:
-        # It is interactive: only a substitution has no job of its own, of which just $(...) is
-        # read by the shell itself.
+        # An interactive shell: only substitutions have no job of their own, and of these the
+        # shell itself reads only $(...).
         return _reads(original.pid, copy.pid)
     elif _QUIT not in signals:
         return True
@@ -48,11 +48,11 @@ def is_awaited(copy: Process, original: Process) -> bool | None:
     return _reads(original.pid, copy.pid) or _waits(original, copy) or None
 
 
-_INT, _QUIT, _TTOU = 2, 3, 22  # the same on all kinds of Linux
+_INT, _QUIT, _TTOU = 2, 3, 22  # the same on all processors
 
 
 def _ignored(pid: int) -> frozenset[int] | None:
-    """Tell which signals a process ignores; ``None`` where the system doesn't tell."""
+    """Give the signals that a process ignores; ``None`` if the system doesn't say."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             mask = next(line for line in file if line.startswith(b"SigIgn:"))
@@ -63,12 +63,12 @@ def _ignored(pid: int) -> frozenset[int] | None:
 
 
 def _reads(original: int, copy: int) -> bool:
-    """Tell whether a shell has the other end of what its copy writes to."""
+    """Tell whether a shell has the reading end of its copy's output."""
     return bool(_new_pipes(copy, original, 1) & set(_ends(original).values()))
 
 
 def _waits(original: Process, copy: Process) -> bool:
-    """Tell whether a shell sleeps in a wait for a pipeline, and has nothing else to wait for."""
+    """Tell whether a shell waits for a pipeline and has no other children."""
     try:
         with open(f"/proc/{original.pid}/wchan", encoding="ascii") as file:
             where = file.read()
@@ -87,14 +87,14 @@ def _waits(original: Process, copy: Process) -> bool:
     return children == parts
 
 
-_SAVED = 10  # from there on a shell has what it keeps itself
+_SAVED = 10  # from this number on, a shell keeps its own descriptors
 
 
 def _new_pipes(copy: int, original: int, *numbers: int) -> set[str]:
-    """Give the pipes that a shell's copy writes to or reads from, and its original doesn't.
+    """Give the pipes that a shell's copy uses and its original doesn't.
 
-    While a command runs with a redirection, dash and ash have it themselves, and their own end
-    of a pipe is what they have saved.
+    During a command with a redirection, dash and ash have the redirection themselves, and save
+    their own end of a pipe under a higher number.
     """
     theirs = _ends(original)
     usual = {theirs.get(0), theirs.get(1)}
@@ -109,7 +109,7 @@ def _new_pipes(copy: int, original: int, *numbers: int) -> set[str]:
 
 
 def _ends(pid: int) -> dict[int, str]:
-    """Tell where a process' descriptors lead to; none if it is not ours to see."""
+    """Give what a process' descriptors lead to; empty if that isn't readable."""
     found = {}
     try:
         for number in os.listdir(f"/proc/{pid}/fd"):
@@ -120,10 +120,10 @@ def _ends(pid: int) -> dict[int, str]:
 
 
 def is_piped(copy: int, original: int) -> bool:
-    """Tell whether a shell's copy writes to, or reads from, a pipe that its original doesn't."""
+    """Tell whether a shell's copy uses a pipe that its original doesn't."""
     if _ends(copy) and _ends(original):
         return bool(_new_pipes(copy, original))
-    # What can't be seen of it shows in what it gave to us.
+    # If it can't be inspected, our own inherited descriptors show it.
     import stat  # noqa: PLC0415 - hardly ever
 
     return any(stat.S_ISFIFO(os.fstat(number).st_mode) for number in (0, 1))

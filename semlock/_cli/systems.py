@@ -1,4 +1,4 @@
-"""The lock systems as the command sees them: a lock file's path, and whose rules count there."""
+"""The lock systems for the command: the path of a lock file, and the rules that apply."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Eye:
-    """Looks at lock files by the rules of one system, or of whichever it recognises."""
+    """Looks at lock files by the rules of one system, or of the one that it recognises."""
 
     __slots__ = ("_named", "_policy", "seen")
 
@@ -30,7 +30,7 @@ class Eye:
         self._policy = None
         if options is not None and options.stale is not None:
             self._policy = policy_of(options, self._named or systems.find(OWN))
-        # The system of the record that was looked at last; None if there was none.
+        # The system of the last record; None if there was none.
         self.seen: System | None = self._named
 
     def look(self, path: str) -> LockStatus:
@@ -51,7 +51,7 @@ class Eye:
 
 
 def chosen(path: str, dialect: str | None) -> System:
-    """Choose the system of a lock that is to be taken: what is there, or is meant by its name."""
+    """Choose the system of a lock to take: by what is at the path, or by its name."""
     if dialect != AUTO:
         return systems.find(dialect or OWN)
     eye = Eye(AUTO)
@@ -61,13 +61,13 @@ def chosen(path: str, dialect: str | None) -> System:
 
 
 def policy_of(options: Options, system: System) -> Policy | None:
-    """Give a system's policy, for the age that was asked for if there was one."""
+    """Give a system's policy, with the age from the command line if there is one."""
     asked(options, system)
     return system.stale() if options.stale is None else system.stale(options.stale or None)
 
 
 def asked(options: Options, system: System) -> dict[str, Any]:
-    """Give what was asked of a lock that only some systems have; ``UsageError`` for others."""
+    """Give the options that only some systems have; ``UsageError`` for other systems."""
     given = {
         "stale": options.stale,
         "owner": options.owner,
@@ -108,7 +108,7 @@ def asked(options: Options, system: System) -> dict[str, Any]:
 
 
 def tell_of_tag(options: Options, lock: BaseLock, system: System) -> None:
-    """Say that a tag is not written, if it was asked for and the record has no place for it."""
+    """Say that the tag isn't written if the record has no place for it."""
     if options.tag is not None and lock.tag is None and not options.quiet:
         from semlock._cli.output import say  # noqa: PLC0415 - hardly ever
 
@@ -116,7 +116,7 @@ def tell_of_tag(options: Options, lock: BaseLock, system: System) -> None:
 
 
 def audit(system: System | None, path: str, operation: str, info: LockInfo | None) -> None:
-    """Put on record what the command did with a lock that it does not hold."""
+    """Log what the command did with a lock that it doesn't hold."""
     if system is not None and system.audit is not None:
         system.audit(path, operation, info)
 
@@ -133,10 +133,10 @@ def make(
     more: dict[str, Any] | None = None,
     guarded: bool = False,
 ) -> BaseLock:
-    """Make a lock of a system: one of this process, or of an owner.
+    """Make a system's lock, for this process or an owner.
 
-    The owner's is left to it.  If it is guarded, this process keeps it until it is released,
-    and has the owner inherit the descriptors (``inherited``).
+    An owner's lock names the owner.  If it is guarded, this process keeps it until the release,
+    and the owner inherits the descriptors (``inherited``).
     """
     more = dict(more or {})
     if fair:
@@ -152,7 +152,7 @@ def make(
 
 
 def keep_fresh(lock: BaseLock, system: System) -> None:
-    """Have a lock that others judge by age refreshed for as long as it is held."""
+    """Refresh a lock that others judge by age, as long as it is held."""
     every = system.refresh(lock)
     if every is not None:
         from semlock._locks import heartbeat  # noqa: PLC0415 - a thread, for those who need it
@@ -161,9 +161,9 @@ def keep_fresh(lock: BaseLock, system: System) -> None:
 
 
 def inherited(locks: list[BaseLock]) -> list[int]:
-    """Give the descriptors that their owner is to have: those by which the kernel keeps them.
+    """Give the descriptors of the lock files for the owner to inherit.
 
-    Who has one keeps the lock alive, so from now on it is of no use for another acquisition.
+    The owner's descriptor keeps the kernel's lock, so the file can't be kept for another acquire.
     """
     numbers = []
     for lock in locks:

@@ -1,4 +1,4 @@
-"""``clean``, ``break`` and ``migrate``: removing and rewriting what others have left."""
+"""``clean``, ``break`` and ``migrate``: removing and rewriting other processes' files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def clean(options: Options) -> int:
-    """Say what the dead have left, and remove it if that is wished."""
+    """Show what dead processes have left, and remove it on request."""
     if not os.path.lexists(options.lock) and not _is_free_lock(options):
         existing(options.lock, "directory or lock")
     shown: set[str] | None = None
@@ -52,7 +52,7 @@ def clean(options: Options) -> int:
                 f"nothing was removed. To remove it: semlock clean -y {shell_word(options.lock)}"
             )
             return OK
-    # Found anew, since it may take long to answer; nothing goes that was not shown.
+    # Searched again, as the answer may take long; only files that were shown are removed.
     code = OK
     for leftover in _find(options):
         if shown is not None and leftover.path not in shown:
@@ -66,7 +66,7 @@ def clean(options: Options) -> int:
             code = max(code, HELD if isinstance(error, LockTimeoutError) else BAD)
             continue
         if gone:
-            # A kept claim may have a task lock's record, and is none.
+            # A kept claim may have a task lock's record, but is no lock.
             private = os.path.basename(leftover.path).startswith(PREFIX)
             if hasattr(leftover.info, "ttl") and not private:
                 audit(systems.find("task"), leftover.path, "clean", leftover.info)
@@ -75,7 +75,7 @@ def clean(options: Options) -> int:
 
 
 def _is_free_lock(options: Options) -> bool:
-    """Tell a lock that is free, by its name or by what is left of it, from a mistyped path."""
+    """Tell whether the path is a free lock's, by its name or its leftovers, and not mistyped."""
     try:
         left = any(True for _ in _find(options))
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def _is_free_lock(options: Options) -> bool:
 
 
 def _find(options: Options) -> Iterator[Leftover]:
-    """Find what may be removed by the rules of the lock system that was named."""
+    """Find what may be removed by the chosen lock system's rules."""
     if options.dialect in (None, AUTO, OWN):
         policy_of(options, systems.find(OWN))
         return leftovers(options.lock)
@@ -102,7 +102,7 @@ def _would_go(leftover: Leftover) -> bool:
     try:
         return leftover.applies is None or leftover.applies()
     except OSError:
-        return False  # it went away, or is not ours to see
+        return False  # it is gone, or not readable
 
 
 def _tell(leftover: Leftover, *, removed: bool, options: Options) -> None:
@@ -145,7 +145,7 @@ def break_lock(options: Options) -> int:
 
 
 def _agreed(question: str) -> bool:
-    """Ask at a terminal.  Without one, or if it is gone by then, the answer is no."""
+    """Ask at the terminal; no without one, or if it is gone."""
     try:
         if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
             return False

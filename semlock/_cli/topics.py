@@ -1,4 +1,4 @@
-"""What ``semlock help`` tells besides the verbs: exit codes, the environment, the record."""
+"""The topics of ``semlock help``: exit codes, the environment, the record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Each topic is a summary, paragraphs, and rows of a word and what it means.
+# Each topic: a summary, paragraphs, and rows of a word and its meaning.
 _Topic = tuple[str, tuple[str, ...], "Sequence[tuple[str, str]]"]
 
 _CODES = (

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_FRAMES = "|/-\\"
 _PAUSE = 0.1
-_WIDTH = 80  # of a terminal that doesn't know its own
+_WIDTH = 80  # of a terminal without a known width
 _CLEAR = "\r\x1b[K"
 
-# How long a wait has to last until it is reported: on a terminal, and elsewhere.
+# After how many seconds a wait is reported: on a terminal, and elsewhere.
 _SHORT = 0.5
 _LONG = 5.0
 
 
 class Teller:
-    """Called with a status and the seconds waited so far, reports a wait that lasts.
+    """A callback for a wait, with the status and the seconds so far, that reports a long wait.
 
-    It is a context manager, which leaves no line behind that is not finished.
+    As a context manager it removes an unfinished line at the end.
     """
 
     def __init__(self, *, quiet: bool, as_json: bool = False) -> None:
@@ -37,7 +37,7 @@ class Teller:
         self._noted = False
 
     def __call__(self, found: LockStatus, waited: float) -> None:
-        """Report once more."""
+        """Report the wait once more."""
         if found.state == "free":
             return
         if self._as_json:
@@ -59,9 +59,9 @@ class Teller:
             self._spinner.note = self._spinner.note or note
 
     def _note(self, found: LockStatus) -> str:
-        """Say once that the holder called this command.
+        """Say once that the holder has called this command.
 
-        Not at once: looking at the callers takes longer than many a wait.
+        Only after a while, as it takes longer than many waits to inspect the callers.
         """
         if self._noted:
             return ""
@@ -85,7 +85,7 @@ class Teller:
 
 
 def holding_caller(found: LockStatus) -> str:
-    """Name the holder if it is a process that called this command, and perhaps waits for it."""
+    """Name the holder if it is a caller of this command, and perhaps waits for it."""
     from semlock._cli.owners import callers, owner_name  # noqa: PLC0415 - for those who wait
     from semlock._core.identity import this_process  # noqa: PLC0415
 
@@ -118,7 +118,7 @@ class Spinner:
         import time  # noqa: PLC0415
 
         self.words = words
-        self.note = ""  # a line that stays, above the one that is redrawn
+        self.note = ""  # a permanent line above the redrawn one
         self._clock = time.monotonic
         self._began = self._clock() - waited
         self._over = threading.Event()
@@ -132,8 +132,8 @@ class Spinner:
         import signal  # noqa: PLC0415 - for those who wait at a terminal
 
         if sys.platform != "win32":
-            # A thread is there for a moment after it was joined, and would swallow the news
-            # that the command has ended.
+            # A thread exists for a moment after join(), and would receive the signal that the
+            # command has ended.
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         turn = 0
         if self._over.wait(_SHORT - (self._clock() - self._began)):
@@ -157,7 +157,7 @@ class Spinner:
             width = 0
         seconds = int(self._clock() - self._began)
         head = f"{self._frames[turn % len(self._frames)]} {seconds} s "
-        # Room for the ^C that a terminal writes behind it: a line that wraps is not cleared.
+        # Room for the terminal's ^C: a line that wraps would not be cleared.
         return (head + printable(self.words))[: max(1, (width or _WIDTH) - 3)]
 
     @staticmethod
@@ -167,7 +167,7 @@ class Spinner:
             sys.stderr.write(text.encode(encoding, "replace").decode(encoding))
             sys.stderr.flush()
         except OSError:
-            pass  # the terminal has gone away, which is no reason to stop waiting
+            pass  # the terminal is gone; the wait goes on
 
     def stop(self) -> None:
         """Remove the line."""

@@ -1,7 +1,7 @@
-"""``watch``: a table of the locks in a directory that keeps itself up to date.
+"""``watch``: a live table of the locks in a directory.
 
-At a terminal it can be moved through, a lock can be looked at closely, and broken after a
-question.  What is removed then is the lock that was shown, and no other.
+At a terminal, keys move through it, show one lock in detail, or remove one after a question.
+Exactly the lock that was shown is removed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ORDERS: tuple[tuple[str, Callable[[Row], Any]], ...] = (
 
 
 def _rich_lines(rows: list[Row], width: int, selected: int | None) -> list[str] | None:
-    """Write the table with Rich, if that is there."""
+    """Write the table with Rich, if it is installed."""
     try:
         from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - an extra
         from rich.console import Console  # noqa: PLC0415
@@ -79,7 +79,7 @@ def _rich_lines(rows: list[Row], width: int, selected: int | None) -> list[str] 
 
 
 def closely(row: Row) -> list[str]:
-    """Write all that is known of one lock, and who waits for it."""
+    """Write everything known about one lock, and its waiters."""
     text = [printable(line) for line in as_lines(describe(row.found, row.system))]
     for number, place in enumerate(row.waiting, 1):
         text.append(f"waiting {number}: {printable(place.holder)}")
@@ -87,7 +87,7 @@ def closely(row: Row) -> list[str]:
 
 
 class Screen:
-    """What is shown and what the keys do; it knows nothing of a terminal."""
+    """What is shown, and what the keys do; it knows no terminal."""
 
     def __init__(self, directory: Directory, *, colour: bool = True) -> None:
         self._directory = directory
@@ -99,19 +99,19 @@ class Screen:
         self._asked: Row | None = None
         self._message = ""
         self._filter = ""
-        self._types = False  # into the filter
-        self._keys = False  # are shown
+        self._types = False  # keys are typed into the filter
+        self._keys = False  # the list of keys is shown
         self._order = 0
         self._page = 1
         self.over = False
 
     def look(self) -> None:
-        """Look at the locks again."""
+        """Read the locks again."""
         self._all = self._directory.rows()
         self._choose()
 
     def _choose(self) -> None:
-        """Take those that the filter lets through, in their order."""
+        """Apply the filter and the order."""
         wanted = self._filter.casefold()
         self._rows = [
             row
@@ -122,14 +122,14 @@ class Screen:
         self._rows.sort(key=_ORDERS[self._order][1])
 
     def _index(self) -> int | None:
-        """Find the selected lock, which may have moved, or the first one if it is gone."""
+        """Give the index of the selected lock, or 0 if it is gone."""
         for index, row in enumerate(self._rows):
             if row.found.path == self._selected:
                 return index
         return 0 if self._rows else None
 
     def key(self, key: str) -> None:
-        """Do what a key stands for."""
+        """Handle a key."""
         if self._asked is not None:
             row, self._asked = self._asked, None
             self._message = self._break(row) if key == "y" else "Left alone."
@@ -161,7 +161,7 @@ class Screen:
             self._act(key, index)
 
     def _act(self, key: str, index: int) -> None:
-        """Do what a key stands for that is about the selected lock."""
+        """Handle a key for the selected lock."""
         last = len(self._rows) - 1
         moves = {
             "up": index - 1, "k": index - 1, "down": index + 1, "j": index + 1,
@@ -172,7 +172,7 @@ class Screen:
         elif key in ("i", "\r", "\n"):
             self._selected = self._closely = self._rows[index].found.path
         elif key == "b":
-            # What is shown now is what may be removed, whatever is there when the answer comes.
+            # Only this instance will be removed, whatever is there when the answer comes.
             self._asked = self._rows[index]
 
     def _type(self, key: str) -> None:
@@ -219,7 +219,7 @@ class Screen:
         return "No lock is held here."
 
     def _table(self, width: int, room: int, index: int) -> tuple[list[str], str]:
-        """Give the table as far as there is room, and which part of it that is."""
+        """Give the table as far as there is room, and the range of rows that is shown."""
         drawn = _rich_lines(self._rows, width, index) if self._colour else None
         text = drawn or table.lines(self._rows, width, index, colour=self._colour)
         head = len(text) - len(self._rows)
@@ -267,7 +267,7 @@ _SEQUENCES = {
 
 
 def keys_of(text: str) -> list[str]:
-    """Tell the keys in what came from a terminal; an unknown sequence is none of them."""
+    """Split input of a terminal into keys; unknown sequences are dropped."""
     keys = []
     while text:
         if text[:2] in ("\x1b[", "\x1bO"):
@@ -363,10 +363,10 @@ def _loop(
             size = os.get_terminal_size(out.fileno())
         except OSError:
             size = os.terminal_size((80, 24))
-        # A terminal that doesn't know its size says 0.
+        # A terminal that doesn't know its size reports 0.
         drawn = screen.draw(max(20, size.columns or 80), max(5, size.lines or 24))
         text = "\x1b[K\r\n".join(drawn)
-        # Drawn over what was there, so that nothing flickers.
+        # Drawn over the last picture, so that nothing flickers.
         out.write(f"\x1b[H{encodable(text, out)}\x1b[K\x1b[J")
         out.flush()
         for key in read(due - time.monotonic()):

@@ -1,4 +1,4 @@
-"""The directory that is cleaned, reached by its descriptor, and what is found in it."""
+"""A directory that is cleaned, reached by its descriptor, and the leftovers found in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Leftover:
-    """One thing that may be removed, why, and what removes it: exactly it, and only while so."""
+    """One removable file or directory: the reason, and the function that removes exactly it."""
 
     __slots__ = ("applies", "info", "path", "reason", "remove")
 
@@ -37,12 +37,12 @@ class Leftover:
         self.reason = reason
         self.remove = remove
         self.info = info
-        # What only the removal itself finds out, for those who ask without removing.
+        # For a dry run: a condition that otherwise only the removal checks.
         self.applies = applies
 
 
 class Folder:
-    """A directory that is being cleaned, and a way to it that can't be changed."""
+    """A directory that is being cleaned, and a path to it that can't be redirected."""
 
     __slots__ = ("_base", "_fds", "_parent", "path")
 
@@ -53,7 +53,7 @@ class Folder:
         self._fds = [-1]
 
     def __enter__(self) -> Self:
-        """Begin, with nothing open yet: an interrupt here would leave it so."""
+        """Enter without opening, so that an interrupt here leaves nothing open."""
         return self
 
     @property
@@ -63,7 +63,7 @@ class Folder:
     def open(self) -> Self:
         """Open it, inside of the block that closes it."""
         if sys.platform == "win32":
-            # A link to a directory takes a privilege there.
+            # There, only a privileged user can make a link to a directory.
             if self._parent is not None and not stat.S_ISDIR(os.lstat(self.path).st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.path)
             return self
@@ -74,7 +74,7 @@ class Folder:
             way = self._parent.entry(os.path.basename(self.path))
             flags |= os.O_NOFOLLOW
         self.__class__ = _OpenFolder  # type: ignore[assignment, unused-ignore]
-        # In one step, so that no interrupt comes between the descriptor and who closes it.
+        # In one step, so that no interrupt separates the open from the list that is closed.
         self._fds.extend(map(os.open, (way,), (flags,)))
         by_number = f"/proc/self/fd/{self._fd}"
         if _same(by_number, self._fd, follow=True):
@@ -88,7 +88,7 @@ class Folder:
         traceback: TracebackType | None,
     ) -> None:
         self._close()
-        # Python swallows what a signal handler raises in __del__, so there shall be none now.
+        # Python discards exceptions of signal handlers in __del__, so from now on there is none.
         self.__class__ = Folder
 
     def _close(self) -> None:
@@ -97,24 +97,24 @@ class Folder:
 
     @property
     def listed(self) -> int | str:
-        """What to list."""
+        """What to pass to ``os.listdir``."""
         return self.path if self._fd < 0 else self._fd
 
     def path_of(self, name: str) -> str:
-        """Give the path of an entry as people know it."""
+        """Give the path of an entry for messages."""
         return os.path.join(self.path, name)
 
     def entry(self, name: str) -> str:
-        """Give a path that leads to an entry of this very directory."""
+        """Give a path to an entry of this very directory, even if the directory is moved."""
         by_path = self._base is self.path and self._fd >= 0
         if by_path and not _same(self.path, self._fd, follow=self._parent is None):
-            # This system has no way by the descriptor.  What is left is a moment between here
-            # and the call, in which the directory would have to be moved.
+            # There is no path by the descriptor here.  The directory could only be exchanged
+            # between this check and the next call.
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
         return os.path.join(self._base, name)
 
     def look(self, name: str, but: Container[tuple[int, int]] = ()) -> capi.Instance | None:
-        """Look at a file; ``None`` if it is gone, no record by its size, or among the last."""
+        """Inspect a file; ``None`` if it is gone, too large for a record, or one of ``but``."""
         entry = self.entry(name)
         seen = os.lstat(entry)
         if (
@@ -130,11 +130,11 @@ class Folder:
             raise
 
     def remove_self(self) -> bool:
-        """Remove this directory if nothing is in it; ``PermissionError`` if this user may not."""
+        """Remove this directory if it is empty; ``PermissionError`` if this user may not."""
         assert self._parent is not None
         try:
             entry = self._parent.entry(os.path.basename(self.path))
-            # Of a directory that is in use it doesn't matter who may remove it.
+            # A directory that is in use stays anyway, whoever may remove it.
             empty = not os.listdir(self.listed)
             if empty and (self._fd < 0 or _same(entry, self._fd, follow=False)):
                 os.rmdir(entry)
@@ -143,11 +143,11 @@ class Folder:
             error.filename = self.path
             raise
         except OSError:
-            pass  # something is in it, or it is gone
+            pass  # it isn't empty, or it is gone
         return False
 
     def with_itself(self, found: Iterator[Leftover], reason: str) -> Iterator[Leftover]:
-        """Add this directory to what is found in it, for the case that all of it goes."""
+        """Add this directory to the leftovers in it, as it is removable when they are gone."""
         going = set()
         for leftover in found:
             if leftover.applies is None or leftover.applies():
@@ -161,7 +161,7 @@ class Folder:
 
 
 class _OpenFolder(Folder):
-    """One that is open, and is closed even if an interrupt strikes while the block ends."""
+    """An open folder; it is closed even if an interrupt strikes at the end of the block."""
 
     __slots__ = ()
 
@@ -170,17 +170,17 @@ class _OpenFolder(Folder):
 
 
 def open_to_others(path: str, mode: int) -> None:
-    """Give a directory of readers that was just made its mode, whatever our umask is.
+    """Give a new directory of readers its mode, whatever the umask is.
 
-    Others may move what is in the directory around it.  So it is changed by its descriptor, and
-    only if it is ours and nothing but readers is in it.
+    The directory around it may be writable for others.  So the mode is changed by a
+    descriptor, and only if the directory is ours and contains nothing but readers.
     """
     if sys.platform == "win32":
         return
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return  # the last reader has taken it away, or another one changed it
+        return  # the last reader has removed it, or another user changed it
     try:
         names = os.listdir(fd)
         plain = all(is_ticket(name) or name.startswith(PREFIX) for name in names)
@@ -191,7 +191,7 @@ def open_to_others(path: str, mode: int) -> None:
 
 
 def _same(path: str, fd: int, *, follow: bool) -> bool:
-    """Tell whether a path leads to the directory that is open."""
+    """Tell whether a path leads to the open directory."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=follow), os.fstat(fd))
     except OSError:
@@ -199,10 +199,10 @@ def _same(path: str, fd: int, *, follow: bool) -> bool:
 
 
 def opened_here() -> set[tuple[int, int]]:
-    """Tell which files this process has open.
+    """Give the identity of all files that this process has open.
 
-    They are in use.  And a process that opens such a file once more and closes it drops the
-    ``fcntl`` locks of this process on it, by which databases live.
+    They are in use.  Besides, opening and closing such a file again would drop this process's
+    ``fcntl`` locks on it, which databases rely on.
     """
     found = set()
     for directory in ("/proc/self/fd", "/dev/fd"):
@@ -222,7 +222,7 @@ def opened_here() -> set[tuple[int, int]]:
 
 
 def as_far_as_it_goes(found: Iterator[Leftover]) -> Iterator[Leftover]:
-    """Find what can be found; what went away meanwhile or is not ours to see is left alone."""
+    """Give leftovers until one can't be read; files that are gone or unreadable are left alone."""
     try:  # noqa: SIM105 - contextlib would be imported on the way of every command
         yield from found
     except OSError:

@@ -1,12 +1,11 @@
 """Which files each lock system claims when a directory is cleaned: by name and by exact bytes.
 
-Reading is lenient, since a lock must be respected in whatever form it comes.  Removing is
-strict: a file is a lock only if its system gives locks such names and if its content is, byte
-for byte, one whole record.  A document that quotes a record, a configuration with the same
-keys, and other JSON in a file named ``*.lock`` are none.
+Reading is lenient, because a lock in any form must be respected.  Removing is strict: the name must
+be one that the system uses, and the content must be exactly one whole record.  So a document that
+quotes a record, or other JSON in a file named ``*.lock``, stays.
 
-Each system has one function here.  It is asked with a path, the content, and whether the user
-named this very file; it gives what the record says, or ``None`` for a file that isn't claimed.
+Each system has one function.  It gets the path, the content, and whether the user named this very
+file; it returns what the record says, or ``None`` for a file that isn't claimed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     Recogniser: TypeAlias = Callable[[str, bytes, bool], LockInfo | None]
 
-# How locks are named and other files are not; slots have a number behind that.
+# Names of locks and of no other files; a slot has a number behind it.
 _LOCK_NAME = re.compile(r".*\.(lock|lck|sem)(\.[0-9]+)?\Z", re.DOTALL)
 _FEATURE_PATH = re.compile(
     r".*[/\\]specs[/\\][a-zA-Z0-9][a-zA-Z0-9._-]*[/\\]\.lock\Z", re.DOTALL
@@ -62,17 +61,17 @@ _TASK_MEMBERS = (
     ("owner", "since", "ttl", "metadata", "semlock"),
 )
 
-# Where the record ends that begins a file: there the rest of a longer one may stand.
+# The end of the record at the beginning of a file: the rest of a longer record may follow.
 _END = re.compile(
     rb"\nwitness=(?:%s)\n|\n\}(?:%s)?|\A%s"
     % (_VALUES["witness"], _SIDECAR_TOKEN, _OWN_FEATURE.pattern)
 )
-# A record is written by one call, which a kill can cut between two pages only.
+# A record is written by one call; a kill can cut it only between two pages.
 _PAGE = 4096
 
 
 def is_lock_name(name: str) -> bool:
-    """Tell a name that is given to locks and to nothing else."""
+    """Tell whether a name is used for locks only."""
     return _LOCK_NAME.match(name) is not None
 
 
@@ -82,8 +81,8 @@ def is_lock_name(name: str) -> bool:
 def own(path: str, content: bytes, named: bool = True) -> LockInfo | None:  # noqa: ARG001
     """Claim semlock's records of locks and of task locks, under any name.
 
-    A program may lock any path, so the name says nothing.  What proves that semlock wrote the
-    file is the whole content: its keys in their order, with a token, and nothing else.
+    A program may lock any path, so the name proves nothing.  The whole content does: exactly
+    the keys that semlock writes, in their order, with a token.
     """
     if content.startswith(b"pid="):
         return _read(decode_text, content) if _own_text(content) == "whole" else None
@@ -94,7 +93,7 @@ def own(path: str, content: bytes, named: bool = True) -> LockInfo | None:  # no
 
 
 def sema(path: str, content: bytes, named: bool) -> LockInfo | None:
-    """Claim the lines of the protocol under a lock's name, and semlock's own records."""
+    """Claim sema's lines under a lock's name, and semlock's own records."""
     lines = content
     if content.count(b"\n") == content.count(b"\r\n"):
         lines = content.replace(b"\r\n", b"\n")
@@ -115,8 +114,8 @@ def feature(path: str, content: bytes, named: bool) -> LockInfo | None:  # noqa:
 def sidecar(path: str, content: bytes, named: bool) -> LockInfo | None:
     """Claim ``<target>.lock`` with a record of fs-safe or semlock.
 
-    The lock files of package managers are JSON too.  So a record has the name of its instance
-    behind it, as fs-safe 0.21 and semlock write it, or says at least who made it and when.
+    The lock files of package managers are JSON too.  So the record must be followed by the name
+    of its instance, as fs-safe 0.21 and semlock write it, or say at least who made it and when.
     """
     from semlock._core.json_records import parse_iso_time  # noqa: PLC0415
 
@@ -139,10 +138,9 @@ def task(path: str, content: bytes, named: bool) -> LockInfo | None:
 
 
 def temporary(name: str, only: str | None) -> int | None:
-    """Give the process in the name of one of semats' temporary files.
+    """Give the process number in the name of a temporary file of semats.
 
-    It must be the temporary file of the lock that the user named, or of a name that is given
-    to locks.
+    It must be the temporary file of the lock that the user named, or of a name used for locks.
     """
     match = _TEMPORARY.match(name)
     if match is None or not (match["lock"] == only if only else is_lock_name(match["lock"])):
@@ -151,7 +149,7 @@ def temporary(name: str, only: str | None) -> int | None:
 
 
 def is_begun_by_semats(pid: int, content: bytes) -> bool:
-    """Tell whether a temporary file holds what semats writes for a process, or its beginning."""
+    """Tell whether a temporary file holds a process's record by semats, or its beginning."""
     head = b"pid=%d\n" % pid
     rest = content.removeprefix(head)
     if rest == content and content != b"":
@@ -160,7 +158,7 @@ def is_begun_by_semats(pid: int, content: bytes) -> bool:
 
 
 def unfinished(content: bytes) -> bool:
-    """Tell what a kill can leave of a record of semlock: nothing, its beginning, or all of it."""
+    """Tell whether a kill can leave this of a record of semlock: nothing, a part, or all of it."""
     if is_begun(content) or own("", content) is not None:
         return True
     if content[:1].isdigit():
@@ -170,19 +168,19 @@ def unfinished(content: bytes) -> bool:
 
 
 def is_begun(content: bytes) -> bool:
-    """Tell what a kill can leave of a record of semlock before it is whole."""
+    """Tell whether a kill can leave this of an unfinished record of semlock."""
     if content and len(content) % _PAGE == 0 and content.startswith(b'{\n  "'):
         return content.rfind(b"\n}") == -1
     return _own_text(content) == "part"
 
 
 def is_ticket(content: bytes) -> bool:
-    """Tell what stands in a ticket: the record that its owner would write, or less of it."""
+    """Tell whether this may be in a ticket: its owner's record, or a part of it."""
     return _own_text(content) is not None
 
 
 def kept(content: bytes) -> bool:
-    """Tell what a kill can leave of a kept claim: its next record may stand over a longer one."""
+    """Tell whether a kill can leave this of a kept claim: a record over a longer one."""
     end = _END.search(content)
     return unfinished(content[: end.end()] if end else content) or (
         len(content) > _PAGE and unfinished(content[:_PAGE])
@@ -193,7 +191,7 @@ def kept(content: bytes) -> bool:
 
 
 def _own_text(content: bytes) -> Literal["whole", "part"] | None:
-    """Compare with what ``encode_text`` writes: all of it, the beginning, or something else."""
+    """Compare with what ``encode_text`` writes: the whole, a part, or neither."""
     *lines, last = content.split(b"\n")
     keys = list(TEXT_KEYS)
     for line in lines:
@@ -219,14 +217,14 @@ def _whole_task(content: bytes) -> LockInfo | None:
     info = _read(decode, content)
     if info is None or tuple(info.payload or ()) not in _TASK_MEMBERS:
         return None
-    # A record that was migrated has blanks behind it, so that the file didn't get shorter.
+    # A migrated record is padded with blanks, so that the file doesn't get shorter.
     return info if _is_json_of(info, content.rstrip(b" ")) else None
 
 
 def _whole_sidecar(content: bytes) -> LockInfo | None:
     from semlock._systems.sidecar_record import decode  # noqa: PLC0415
 
-    # Behind the object there is a newline, or the name of the instance on a line of its own.
+    # The object is followed by a newline, or by a line with the name of the instance.
     text = _SIDECAR_END.sub(b"\n", content)
     info = _read(decode, content) if text.endswith(b"}\n") else None
     return info if info is not None and _is_json_of(info, text[:-1]) else None

@@ -1,9 +1,8 @@
-"""Who a holder is, and whether it lives: alive, dead or unknown, always with the evidence.
+"""Who a holder is, and whether it is alive, dead or unknown, with the evidence.
 
-A process number alone proves nothing: it is used again, and every container has its own.
-So a record says when its process began, in which boot and in which PID namespace, and the
-numbers are compared only where they mean the same.  What can't be compared is unknown, and
-unknown is never dead.
+A process number alone proves nothing: it is reused, and each container has numbers of its own.  So
+a record also has the start time, the boot and the PID namespace, and numbers are compared only
+if these match.  A holder that can't be compared is unknown, which never counts as dead.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ ALIVE: Verdict = "alive"
 DEAD: Verdict = "dead"
 UNKNOWN: Verdict = "unknown"
 
-# What stands for a witness in a file of which its holder has let go, and which has other names.
+# The witness field in a file whose holder has released it, and which has other hard links.
 OVER = "over"
 
-# The kernel's number of the time namespace that every process begins in.
+# The kernel's number of the initial time namespace.
 _INITIAL_TIME_NAMESPACE = 0xEFFFFFFA
 
-# How far the time of the start is off while the clock is brought to the right time.
+# How far a start time may be off while the clock is being adjusted.
 _CLOCK_PLAY = 1_000_000_000
 
 _PID_LIMIT = 2**31 - 1 if sys.platform != "win32" else 2**32 - 1
 
 
 class Process:
-    """A process that may hold locks: its number, and what tells it from its namesakes."""
+    """A process that may hold locks: its number, and what tells it from others with the number."""
 
     __slots__ = ("boot", "host", "pid", "pidns", "start", "timens")
 
@@ -54,7 +53,7 @@ class Process:
         self.host = host
 
 
-_this_process: tuple[int, Process] | None = None  # and the life in which it was that
+_this_process: tuple[int, Process] | None = None  # with the value of capi.life() for it
 
 
 def _host_name() -> str:
@@ -64,7 +63,7 @@ def _host_name() -> str:
 
 
 def this_process() -> Process:
-    """Identify the running process, once; after a fork it is another one."""
+    """Identify the running process; the result is kept until a fork."""
     global _this_process  # noqa: PLW0603 - a cache
     life = capi.life()
     if _this_process is None or _this_process[0] != life:
@@ -76,17 +75,17 @@ def this_process() -> Process:
 
 
 def other_process(pid: int) -> Process:
-    """Identify another process of this machine and PID namespace, for whom a lock is taken."""
+    """Identify another process of this machine and PID namespace, to take a lock for it."""
     me = this_process()
     return Process(pid, capi.start_time(pid), me.pidns, me.timens, me.boot, me.host)
 
 
 def judge(info: LockInfo | None, seen: Instance) -> tuple[Verdict, str]:
-    """Say whether the holder lives, and how that is known.
+    """Say whether the holder is alive, and how that is known.
 
-    Where the record's numbers are this process's own, death needs two proofs: the kernel has
-    dropped the lock that the holder kept on the file, and the process has ended.  Elsewhere the
-    kernel's lock alone must do, and where not even that can be seen nothing is known.
+    If the record's numbers are comparable, death needs two proofs: the kernel has dropped the
+    lock on the file, and the process has ended.  Otherwise the kernel's lock alone decides, and
+    if its state is unknown, so is the holder.
     """
     if seen.witnessed and not _is_written_over(info):
         return ALIVE, "its holder keeps the kernel's lock on it"
@@ -100,10 +99,10 @@ def judge(info: LockInfo | None, seen: Instance) -> tuple[Verdict, str]:
 
 
 def _is_written_over(info: LockInfo | None) -> bool:
-    """Tell whether this is not the record of the process that has the kernel's lock.
+    """Tell whether another program wrote this record over that of the kernel lock's owner.
 
-    semlock writes a token into each record, where the system has room for it.  A program that
-    takes a lock over by writing its own record into the file has none, and the kernel's lock
+    semlock writes a token into each record, if the system has room for it.  A program that
+    takes a lock over by writing its own record into the file writes none, and the kernel's lock
     says nothing about that program.
     """
     return info is not None and info._is_foreign
@@ -113,7 +112,7 @@ def _judge_record(info: LockInfo | None, seen: Instance) -> tuple[Verdict, str]:
     if info is None:
         return UNKNOWN, "its content names no process"
     if info.pid is None:
-        # An owner in words, for instance; which may be one that looks like a process.
+        # Its owner may be text, which may even look like a process.
         return UNKNOWN, "its record names no process that can be looked at"
     if info.witness == OVER:
         return DEAD, f"process {info.pid} has let go of it: this is a copy of its file"
@@ -129,7 +128,7 @@ def _judge_record(info: LockInfo | None, seen: Instance) -> tuple[Verdict, str]:
         return UNKNOWN, f"process {info.pid} runs in another PID namespace (a container)"
     if info.pid > _PID_LIMIT:
         return UNKNOWN, f"{info.pid} is no process number of this system"
-    # A start by the clock of a time namespace says nothing once that is gone.
+    # A start time by the clock of another time namespace can't be compared.
     fate = capi.probe(info.pid, 0 if info.timens else info.start or 0)
     verdict, words = _FATES.get(fate, (UNKNOWN, "process {} can't be looked at"))
     if verdict == ALIVE and dropped:
@@ -154,12 +153,12 @@ def _judge_unplaced(pid: int, host: str | None, *, dropped: bool) -> tuple[Verdi
 
 def _judge_other_boot(info: LockInfo, seen: Instance) -> tuple[Verdict, str]:
     if (info.boot or "").startswith("boottime-"):
-        # Some systems know only when they were started, which moves with their clock.
+        # There, the boot time is the only number of a boot, and it moves with the clock.
         return UNKNOWN, f"process {info.pid} may have run before a restart"
-    # Only the holder knows that its filesystem was local to it, and only the reader that
-    # it still is: an exported folder looks local on one side and is shared all the same.
+    # Only the holder knows that the filesystem was local to it, and only the reader that it is
+    # still local: an exported directory looks local on the server.
     if info.witness in ("kept", "left") and seen.local:
-        # A container may have a boot number of its own, and runs since this machine does.
+        # A container may have a boot number of its own and be older than its own file.
         if seen.ctime_ns < capi.boot_time() - _CLOCK_PLAY:
             return DEAD, "its holder ran before this machine was started anew"
         return UNKNOWN, (
@@ -170,9 +169,9 @@ def _judge_other_boot(info: LockInfo, seen: Instance) -> tuple[Verdict, str]:
 
 
 def process_is_gone(info: LockInfo) -> bool:
-    """Tell whether no process of this machine has the record's number, whoever wrote it.
+    """Tell whether no process of this machine has the record's number.
 
-    A record that names another boot or PID namespace is not about this machine's numbers.
+    It is ``False`` for a record of another boot or PID namespace.
     """
     me = this_process()
     if info.pid is None or not 1 <= info.pid <= _PID_LIMIT:

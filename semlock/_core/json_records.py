@@ -1,8 +1,8 @@
 """JSON as the lock systems of JavaScript write and read it, byte for byte.
 
-``json.dumps`` and ``JSON.stringify`` differ in numbers, in half surrogate pairs and in what
-they let through, and ``json.loads`` reads words that JSON doesn't have.  What JSON can't hold
-is refused here, so that a record says the same to whoever reads it.
+``json.dumps`` and ``JSON.stringify`` differ in numbers, lone surrogates and values outside of JSON,
+and ``json.loads`` accepts words that JSON doesn't have.  Values that JSON can't hold are refused
+here, so that all readers of a record read the same.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_FOUR_CENTURIES = 146097 * 86400  # seconds in which the calendar comes round
-_LONGEST_INTEGER = 400  # digits; beyond 309 they are more than any reader's number can hold
+_FOUR_CENTURIES = 146097 * 86400  # seconds after which the calendar repeats
+_LONGEST_INTEGER = 400  # digits; readers' numbers overflow at 309
 
 _ISO = re.compile(
     r"(?P<year>\d{4})(-(?P<month>\d\d)(-(?P<day>\d\d))?)?"
@@ -44,7 +44,7 @@ def encode_object(value: object) -> str:
 
 
 def _pieces(value: object, margin: str) -> Iterator[str]:
-    """Give the text of a value in pieces; ``margin`` is the newline and what it is indented by."""
+    """Give the text of a value in pieces; ``margin`` is a newline with the indentation."""
     if isinstance(value, str):
         yield _string(value)
     elif value is None:
@@ -90,7 +90,7 @@ def _elements(value: list[Any] | tuple[Any, ...], margin: str) -> Iterator[str]:
 def _string(text: str) -> str:
     quoted = json.dumps(text, ensure_ascii=False)
     if _SURROGATES.search(quoted):
-        # Two halves make one character, as they do in JavaScript; a single half is escaped.
+        # Two surrogates make one character, as in JavaScript; a lone one is escaped.
         joined = quoted.encode("utf-16-le", "surrogatepass").decode(
             "utf-16-le", "surrogatepass"
         )
@@ -106,7 +106,7 @@ def _integer(value: int) -> str:
 
 
 def _number(value: float) -> str:
-    """Write a float with JavaScript's digits: the same ones, with other zeros and exponents."""
+    """Write a float as JavaScript does: the same digits, other zeros and exponents."""
     if not math.isfinite(value):
         raise LockRecordError(f"JSON has no {value}")
     if value == 0:
@@ -129,9 +129,9 @@ def _number(value: float) -> str:
 
 
 def decode_object(content: bytes) -> dict[str, Any]:
-    """Read what ``JSON.parse`` reads as an object; ``LockRecordError`` if it is anything else.
+    """Read an object as ``JSON.parse`` does; ``LockRecordError`` for anything else.
 
-    Bytes that are no UTF-8 become replacement characters, as they do in Node.
+    Invalid UTF-8 becomes replacement characters, as in Node.
     """
     if not isinstance(content, (bytes, bytearray)):
         raise TypeError(f"a record is bytes, as they are in the file, not {content!r:.60}")
@@ -158,16 +158,16 @@ def _parse_integer(digits: str) -> int | float:
 
 def calendar(seconds: int) -> tuple[int, int, int, int, int, int]:
     """Say year, month, day, hour, minute and second in UTC, for any time."""
-    # Windows knows no time before 1970 or after 3000, but the calendar repeats itself.
+    # Windows can't convert times before 1970 or after 3000, but the calendar repeats.
     rounds, rest = divmod(seconds, _FOUR_CENTURIES)
     year, month, day, hour, minute, second = time.gmtime(rest)[:6]
     return year + 400 * rounds, month, day, hour, minute, second
 
 
 def milliseconds(seconds: float) -> int:
-    """Count whole milliseconds, the fraction cut off as ``Date`` does.
+    """Count whole milliseconds, rounded down as ``Date`` does.
 
-    A float can't hold most of them exactly: what is within a rounding of one is that one.
+    Few of them are exact as a float: a value within a rounding error of one counts as it.
     """
     exact = seconds * 1000
     nearest = round(exact)
@@ -189,9 +189,9 @@ def iso_time(seconds: float) -> str:
 
 
 def parse_iso_time(text: object) -> float | None:
-    """Read the ISO form of a time as ``Date.parse`` does; ``None`` if it is anything else.
+    """Read an ISO time as ``Date.parse`` does; ``None`` for anything else.
 
-    A day alone means midnight in UTC; a day and a clock without a zone mean local time.
+    A date alone is midnight in UTC; a date with a time and no zone is local time.
     """
     match = _ISO.match(text) if isinstance(text, str) else None
     if match is None:

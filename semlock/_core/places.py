@@ -1,6 +1,6 @@
-"""Places in queues that dead waiters have left: what may be removed there, and how that is known.
+"""Tickets of dead waiters: which files in a queue may be removed, and the proof.
 
-What the files mean is told in ``csrc/semlock.h`` under THE QUEUE.
+``csrc/semlock.h`` describes the files under THE QUEUE.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EMPTY = "it is the queue of a lock, and nothing is left in it"
 
 
 def places_in(folder: Folder) -> Iterator[Leftover]:
-    """Find the places of dead waiters, and the queue itself if it is empty then."""
+    """Find the tickets of dead waiters, and the queue itself if it is empty without them."""
     yield from folder.with_itself(_all_places(folder), _EMPTY)
 
 
@@ -43,7 +43,7 @@ def _all_places(folder: Folder) -> Iterator[Leftover]:
 
 
 def _ticket(queue: Folder, name: str) -> Iterator[Leftover]:
-    """Judge a ticket, of which the core can tell whether its owner lives."""
+    """Judge a ticket; the core knows whether its owner is alive."""
     entry = queue.entry(name)
     mode = os.lstat(entry).st_mode
     if not stat.S_ISFIFO(mode) and (not stat.S_ISREG(mode) or _look(queue, name) is None):
@@ -61,7 +61,7 @@ def _is_left(entry: str) -> bool:
 
 
 def _who(queue: Folder, name: str) -> Iterator[Leftover]:
-    """Judge a file that says whose a ticket was, and has been left without it."""
+    """Judge a file about a ticket's owner that was left without its ticket."""
     ticket = queue.entry(name.removesuffix(WHO))
     owned = os.path.lexists(ticket) or os.path.lexists(ticket + LATE)
     look = None if owned else _look(queue, name)
@@ -78,7 +78,7 @@ def _who(queue: Folder, name: str) -> Iterator[Leftover]:
 
 
 def _look(queue: Folder, name: str) -> capi.Instance | None:
-    """Look at a file in a queue; ``None`` if it isn't what the core writes there."""
+    """Inspect a file in a queue; ``None`` if the core doesn't write such files there."""
     look = queue.look(name)
     if look is None or look.error or not is_content_of_ticket(look.content):
         return None

@@ -1,6 +1,6 @@
-"""Who stands in the queue of a lock: what the core writes beside it, read by others.
+"""The waiters of a lock: reading the files that the core writes beside it.
 
-``csrc/semlock.h`` says under THE QUEUE what the files mean.
+``csrc/semlock.h`` describes the files under THE QUEUE.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 PREFIX = ".semlock-"
 _SUFFIX = ".queue"
 _TICKET_DIGITS = 16
-WHO = ".who"  # behind the name of a ticket: a file that says whose it is
-LATE = ".late"  # behind the name of a ticket that was passed by, whose owner may come back
+WHO = ".who"  # suffix of a ticket's name: a file about its owner
+LATE = ".late"  # suffix of a ticket that was passed by; its owner may continue
 _HEX = frozenset("0123456789abcdef")
 
 
 def is_queue(name: str) -> bool:
-    """Tell whether a directory is named as queues are."""
+    """Tell whether a directory has a name of queues."""
     number = name.removeprefix(PREFIX).removesuffix(_SUFFIX)
     return is_ticket(number) and name == f"{PREFIX}{number}{_SUFFIX}"
 
 
 def is_ticket(name: str) -> bool:
-    """Tell whether a file is named as tickets are, and the readers of a shared lock."""
+    """Tell whether a file has a name of tickets, which readers of a shared lock have too."""
     return len(name) == _TICKET_DIGITS and _HEX.issuperset(name)
 
 
 def queue_of(path: str, name_hash: int | None = None) -> str:
-    """Give the directory of those who wait for a lock."""
+    """Give the queue's directory of a lock."""
     if name_hash is None:
         encoded = os.fsencode(path)
         native, memory = capi.new_lock(), capi.address(encoded)
@@ -45,25 +45,25 @@ def queue_of(path: str, name_hash: int | None = None) -> str:
 
 
 def tickets(queue: str) -> list[str]:
-    """List the tickets in a queue, the first one first; ``OSError`` if there is none.
+    """List the tickets in a queue, the first one first; ``OSError`` if there is no queue.
 
-    Those that were passed by are among them, since their owners wait too.
+    Tickets that were passed by are among them, as their owners still wait.
     """
     names = sorted(os.listdir(queue))
     return [os.path.join(queue, n) for n in names if is_ticket(n.removesuffix(LATE))]
 
 
 def who_file(ticket: str) -> str:
-    """Give the file that tells of a ticket's owner, which is written when it waits for long."""
-    # On Windows, where a ticket goes with its owner, it tells of it itself.
+    """Give the file about a ticket's owner, which a waiter writes after a while."""
+    # On Windows the ticket itself has that content.
     return ticket if sys.platform == "win32" else ticket.removesuffix(LATE) + WHO
 
 
 def waiters(path: str, holder: LockInfo | None = None) -> list[LockStatus]:
-    """List those who stand in the queue of a lock, the first one first.
+    """List the waiters in the queue of a lock, the first one first.
 
-    A holder who waited before keeps its place until it lets go; it isn't listed, nor are the
-    dead.  Of one who has only just come nothing is known but that it waits.
+    A holder that has waited keeps its ticket until the release; it isn't listed, and neither are
+    dead waiters.  Of a new waiter nothing but its waiting is known.
     """
     from semlock._core.records import decode_text  # noqa: PLC0415 - for those who look
     from semlock._core.status import look_at  # noqa: PLC0415
@@ -80,7 +80,7 @@ def waiters(path: str, holder: LockInfo | None = None) -> list[LockStatus]:
         try:
             waiter = look_at(told, os.fsencode(told), decode_text)
         except OSError:
-            continue  # it has just left, or is not ours to see
+            continue  # it has just left, or may not be read
         who = None if waiter.info is None else (waiter.info.pid, waiter.info.start)
         if number == 0 and holder is not None and who == (holder.pid, holder.start):
             continue

@@ -1,8 +1,7 @@
 """Record formats: the bytes in a lock file, and what they say.
 
-The format here is sema's text, ``key=value`` lines, with keys that other programs ignore.
-A format knows bytes only; whether a holder lives is judged in ``_identity``, and when a lock
-may be broken in ``_policy``.
+This module has the text format of sema (``key=value`` lines) with semlock's additional keys, which
+other programs ignore.  ``identity.py`` judges holders, ``policy.py`` decides about removal.
 """
 
 from __future__ import annotations
@@ -22,33 +21,33 @@ _TOKEN_ROOM = b"0" * 32
 _STAMP_ROOM = b"0" * 10
 _WITNESS_ROOM = b"none"
 
-# What ``encode_text`` writes, in this order.  A file is removed only if it is exactly so.
+# The keys of ``encode_text``, in order.  Only a file with exactly this form is removed.
 TEXT_KEYS = (
     "pid", "timestamp", "tag", "host", "start", "boot", "pidns", "timens", "token", "witness",
 )  # fmt: skip
 
-PID_LIMIT = 2**32 - 1  # what every reader of the format can hold
+PID_LIMIT = 2**32 - 1  # the largest number that all readers of the format accept
 _INTEGER_DIGITS = 20
 
-# Control characters would forge lines of the record or take over the reader's terminal.
+# Control characters could fake lines of a record or control the reader's terminal.
 _CONTROLS = dict.fromkeys((*range(32), *range(127, 160), 0x2028, 0x2029), " ")
-# These would let a foreign record turn the words around it about.
+# These could reverse the text around a foreign record.
 _DIRECTIONS = dict.fromkeys(
     (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), " "
 )
 
 
 class _Marked:
-    # Whether semlock's own records of this system have a token, which tells those of others.
+    # Whether semlock's records of this system have a token, so that one without is foreign.
     __slots__ = ("_names_instances",)
 
 
 class LockInfo(_Marked):
-    """What a record says of its holder.  What it doesn't say is ``None``.
+    """What a record says of its holder; ``None`` for what it doesn't say.
 
-    ``pid``, ``timestamp`` (seconds since 1970 when it was won or refreshed) and ``tag`` are
-    everybody's.  ``host``, ``start``, ``boot``, ``pidns``, ``timens``, ``token`` and
-    ``witness`` are written by semlock.  ``payload`` is the whole object of a JSON record.
+    Every record has ``pid``, ``timestamp`` (seconds since 1970 of the acquire or refresh) and
+    ``tag``.  semlock adds ``host``, ``start``, ``boot``, ``pidns``, ``timens``, ``token`` and
+    ``witness``.  ``payload`` is the whole object of a JSON record.
     """
 
     __slots__ = (
@@ -97,21 +96,21 @@ class LockInfo(_Marked):
         self.payload = payload
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the fields by name, those that are ``None`` too."""
+        """Give all fields by name, those that are ``None`` too."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     def replace(self, **fields: Any) -> Self:
-        """Give the same with other values of some fields."""
+        """Give a copy with other values of some fields."""
         return type(self)(**(self.as_dict() | fields))
 
     def _of_named_instances(self) -> Self:
-        """Mark it as read by a system whose records have a token if semlock wrote them."""
+        """Mark it as a record of a system in which semlock's own records have a token."""
         self._names_instances = True
         return self
 
     @property
     def _is_foreign(self) -> bool:
-        """Whether it is known that semlock did not write the record."""
+        """Whether semlock certainly did not write the record."""
         return self._names_instances and self.token is None and self.witness is None
 
     @property
@@ -133,12 +132,12 @@ class LockInfo(_Marked):
 
 
 def printable(text: str) -> str:
-    """Make what a foreign record says fit for a message or a terminal."""
+    """Make text of a foreign record safe for messages and terminals."""
     return text.translate(_CONTROLS | _DIRECTIONS)
 
 
 def clean_tag(tag: str) -> str:
-    """Replace what a record can't hold in one line; refuse what UTF-8 can't encode."""
+    """Replace characters that a line can't hold; refuse text that UTF-8 can't encode."""
     if not isinstance(tag, str):
         raise TypeError(f"a tag is text, not {type(tag).__name__}")
     return tag.translate(_CONTROLS)
@@ -153,7 +152,7 @@ def encode_text(
     in_place: bool = False,
     detached: bool = False,
 ) -> Record:
-    """Lay out the record of a lock of this process, with room for what each win fills in."""
+    """Lay out the record of a lock, with room for the fields that each acquire fills in."""
     lines = [b"pid=%d\n" % process.pid, b"timestamp=", _STAMP_ROOM, b"\n"]
     stamp_at = len(lines[0]) + len(lines[1])
     if tag is not None:
@@ -193,7 +192,7 @@ def encode_text(
 
 
 def parse_integer(text: str | None, limit: int) -> int | None:
-    """Read plain ASCII digits, as the other implementations do; anything else is no number."""
+    """Read plain ASCII digits; ``None`` for anything else, as in the other implementations."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > _INTEGER_DIGITS:
         return None
     value = int(text)
@@ -201,7 +200,7 @@ def parse_integer(text: str | None, limit: int) -> int | None:
 
 
 def text_of(content: bytes) -> str:
-    """Give the bytes of a record as the text that they are, or say that they are none."""
+    """Decode a record's bytes; ``LockRecordError`` if they are no text."""
     if not isinstance(content, (bytes, bytearray)):
         raise TypeError(f"a record is bytes, as they are in the file, not {content!r:.60}")
     try:
@@ -212,18 +211,18 @@ def text_of(content: bytes) -> str:
 
 _BLANKS = " \t"
 
-# Keys that only semlock writes, whose texts are read as they stand.
+# Keys that only semlock writes; their values are read without stripping blanks.
 _OWN_KEYS = frozenset(("start", "boot", "pidns", "timens", "token", "witness"))
 _TEXTS = ("tag", "host", "boot", "token", "witness")
 
 
 def decode_text(content: bytes) -> LockInfo:
-    """Read a text record; ``LockRecordError`` if it lacks what every record must have.
+    """Read a text record; ``LockRecordError`` if a required field is missing.
 
-    Unknown keys, empty lines and lines without ``=`` are passed over; of a key that comes
-    twice the last counts.  Blanks and tabs around keys and values don't count, except around
-    the texts that semlock wrote.  A record of others may lack its timestamp if its lines are
-    complete: ``echo "pid=$$" > x.lock`` makes a lock too.
+    Unknown keys, empty lines and lines without ``=`` are ignored; of a repeated key the last one
+    counts.  Blanks and tabs around keys and values are stripped, except in semlock's own keys.
+    A foreign record may lack its timestamp if its last line is complete, so that
+    ``echo "pid=$$" > x.lock`` makes a lock.
     """
     text = text_of(content)
     fields: dict[str, str] = {}
@@ -241,14 +240,14 @@ def decode_text(content: bytes) -> LockInfo:
 
 
 def restamp_text(content: bytes, info: LockInfo, now: float) -> bytes | None:  # noqa: ARG001
-    """Put another time into a text record.  Of a key that comes twice the last counts."""
+    """Put another time into a text record; of a repeated key the last one counts."""
     before, key, rest = content.rpartition(b"timestamp=")
     digits = len(rest) - len(rest.lstrip(b"0123456789"))
     return before + key + b"%d" % int(now) + rest[digits:] if key and digits else None
 
 
 def decode_fields(fields: dict[str, str]) -> LockInfo:
-    """Make of a text record's fields what it says; ``pid`` and ``timestamp`` must be there."""
+    """Make a ``LockInfo`` of a text record's fields; ``pid`` and ``timestamp`` are required."""
     pid = _usable_pid(fields)
     timestamp = parse_integer(fields.get("timestamp"), 2**64 - 1)
     if timestamp is None:

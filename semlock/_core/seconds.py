@@ -1,4 +1,4 @@
-"""Numbers of seconds that users give, made into ones that every clock and timer can take."""
+"""Checking and limiting the numbers of seconds that users give."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-# What is longer, even infinite, lasts so long: 31 years, of which no process sees the end, and
-# which fits into the nanoseconds of the core's clock and the timers of every event loop.
+# Longer times, infinity too, become this: 31 years, which fits into the core's nanoseconds and the
+# timers of every event loop.
 FOREVER = 1e9
 
 
@@ -24,7 +24,7 @@ def checked_timeout(timeout: Any) -> float:
 
 
 def checked_pause(pause: Any, what: str) -> float:
-    """Give the seconds between two things, which are more than none, at most ``FOREVER``."""
+    """Give the seconds between two events: more than 0, at most ``FOREVER``."""
     seconds = _number(pause)
     if seconds is None or not seconds > 0:
         raise ValueError(f"{what} is a number of seconds above 0, not {pause!r:.60}")
@@ -32,7 +32,7 @@ def checked_pause(pause: Any, what: str) -> float:
 
 
 def checked_age(age: Any, what: str) -> float:
-    """Give the seconds of an age, which is compared only and so may be infinite."""
+    """Give the seconds of an age, which may be infinite, as it is only compared."""
     seconds = _number(age)
     if seconds is None or not seconds >= 0:
         raise ValueError(f"{what} a number of seconds from 0 on, not {age!r:.60}")
@@ -40,15 +40,15 @@ def checked_age(age: Any, what: str) -> float:
 
 
 def saturated(pause: float) -> float:
-    """Give a pause of a user's schedule, at most ``FOREVER`` and not less than nothing."""
+    """Give a pause of a user's schedule, from 0 to ``FOREVER``."""
     return min(max(float(pause), 0.0), FOREVER)
 
 
 def _number(value: Any) -> float | None:
-    """Give a real number of any kind as a float, infinite where it is too big for one."""
+    """Give a real number of any type as a float, infinite if it is too large."""
     if type(value) is int and abs(value) <= FOREVER:
         return value
-    # That True is one second, and not that the call shall wait, is what nobody means by it.
+    # True as one second is hardly meant.
     if isinstance(value, bool) or not hasattr(type(value), "__float__"):
         return None
     try:
@@ -56,4 +56,4 @@ def _number(value: Any) -> float | None:
     except OverflowError:
         return float("inf") if value > 0 else None
     except (TypeError, ValueError):
-        return None  # an array of several, a Decimal that signals
+        return None  # an array with several elements, a signalling Decimal
