@@ -1,4 +1,4 @@
-"""semlock's own lock system, as a row of the table."""
+"""semlock's own lock system: its row of the table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from semlock.systems import System, later
 SYSTEM = System(
     "semlock",
     decode=decode_text,
-    # Sema's and semats' records are the same; ours have keys that theirs haven't.
+    # Records of sema and semats have the same form, but not all of these keys.
     recognises=lambda info: info.token is not None,
     claims=later("semlock._core.forms", "own"),
     restamp=restamp_text,

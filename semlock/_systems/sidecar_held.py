@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """A lock that a manager holds, and the handles that it is held for.
+    """A lock that a manager holds, and its handles.
 
-    A handle takes part exactly while it is in the set, which is one step in either direction,
-    so an interrupt leaves nothing half done.  Without a handle the lock is about to be let go.
+    A handle shares the lock while it is in the set; adding and removing it are one step each, so
+    an interrupt leaves nothing half done.  A lock without handles is about to be released.
     """
 
     __slots__ = ("acquired_at", "handles", "lock", "metadata")
@@ -42,25 +42,25 @@ class State:
 
     def __init__(self) -> None:
         self.held: dict[str, Held] = {}
-        # Of the kind that a signal handler can take again in the same thread.
+        # Reentrant, as a signal handler may acquire it in the same thread.
         self.mutex = threading.RLock()
 
     def find(self, target: str) -> Held | None:
-        """Find the lock of a target that is held now."""
+        """Find the held lock of a target."""
         held = self.held.get(target)
         return held if held is not None and held.lock.held else None
 
     def add(self, held: Held) -> None:
-        """Enter a lock that was just won."""
+        """Add a lock that was just won."""
         held.acquired_at = time()
         with self.mutex:
             _busy.add(self)
             self.held[held.lock.normalized_target_path] = held
 
     def leave(self, handle: FileLockHandle) -> Held | None:
-        """End a handle's part: the lock, if it is to be let go because nobody else has one.
+        """Remove a handle; return its lock if that was the last handle and it must be released.
 
-        A lock that could not be let go before is given again.
+        A lock whose release failed is returned again.
         """
         with self.mutex:
             held = self.held.get(handle.normalized_target_path)
@@ -70,7 +70,7 @@ class State:
             return None if held.handles else held
 
     def drop(self, held: Held) -> None:
-        """Forget a lock that was let go."""
+        """Remove a lock that was released."""
         target = held.lock.normalized_target_path
         with self.mutex:
             if not held.lock.held and self.held.get(target) is held:
@@ -79,17 +79,17 @@ class State:
                 _busy.discard(self)
 
     def let_go(self, held: Held) -> None:
-        """Let go of a lock, whoever has a part in it."""
+        """Release a lock and all its handles."""
         held.handles.clear()
         try:
             held.lock.release()
         except NotHeldError:
-            pass  # another thread has just done it
+            pass  # another thread has just released it
         finally:
             self.drop(held)
 
     async def let_go_async(self, held: Held) -> None:
-        """Let go of a lock, and let the event loop go on meanwhile."""
+        """Release a lock while the event loop goes on."""
         held.handles.clear()
         try:
             await held.lock.release_async()
@@ -99,18 +99,18 @@ class State:
             self.drop(held)
 
     def end(self, held: Held) -> None:
-        """Let go of a lock as far as that works at once, without a word."""
+        """Try once to release a lock, without errors."""
         held.handles.clear()
         registry.release_now(held.lock)
         self.drop(held)
 
     def forget(self) -> None:
-        """Begin anew in a forked child, which holds nothing."""
+        """Reset in a forked child, which holds nothing."""
         self.mutex = threading.RLock()
         self.held.clear()
 
 
-# A state lives as long as a manager or a handle refers to it, or it holds a lock.
+# A state exists while a manager or a handle refers to it, or while it holds a lock.
 _states: WeakValueDictionary[str, State] = WeakValueDictionary()
 _busy: set[State] = set()
 _registry = threading.RLock()
@@ -138,9 +138,9 @@ registry.on_fork(_forget_all)
 class FileLockHandle:
     """A lock that is held until ``release``, or for a ``with`` or ``async with`` block.
 
-    ``lock`` is the lock itself, for its ``refresh``, ``check`` and ``info``.  Releasing a
-    handle again does nothing.  If somebody removed the lock meanwhile, releasing it raises
-    ``LockLostError`` and leaves what is at the path now.
+    ``lock`` is the lock itself, for its ``refresh``, ``check`` and ``info``.  A second release
+    does nothing.  If another program removed the lock meanwhile, the release raises
+    ``LockLostError``, and the file that is at the path now stays.
     """
 
     __slots__ = ("_state", "lock")
@@ -156,17 +156,17 @@ class FileLockHandle:
 
     @property
     def normalized_target_path(self) -> str:
-        """What is locked: its absolute path, all links of its directory resolved."""
+        """The absolute path of the target, with the links of its directory resolved."""
         return self.lock.normalized_target_path
 
     def release(self) -> None:
-        """Let go of the lock, if no other handle of a reentrant acquisition has it."""
+        """Release the lock, if no other handle of a reentrant acquisition has it."""
         held = self._state.leave(self)
         if held is not None:
             self._state.let_go(held)
 
     async def release_async(self) -> None:
-        """Let go of the lock as ``release`` does, without stopping the event loop."""
+        """Release as ``release`` does, without blocking the event loop."""
         held = self._state.leave(self)
         if held is not None:
             await self._state.let_go_async(held)
@@ -206,7 +206,7 @@ class FileLockHandle:
 def _lost_at_the_end(lost: LockLostError, kind: type[BaseException] | None) -> None:
     if kind is None:
         raise lost
-    # The block's own exception matters more; the loss must not be silent either.
+    # The block's own exception has precedence; the loss becomes a warning.
     from warnings import warn  # noqa: PLC0415 - hardly ever needed
 
     warn(str(lost), LockLostWarning, stacklevel=3)
@@ -236,7 +236,7 @@ class HeldEntry:
         self.metadata = held.metadata
 
     def force_release(self) -> bool:
-        """Let go of the lock, however many handles it has; ``False`` if that was done before."""
+        """Release the lock and all its handles; ``False`` if it was released before."""
         if self._state.held.get(self.normalized_target_path) is not self._held:
             return False
         self._state.let_go(self._held)

@@ -1,4 +1,4 @@
-"""Acquiring for a manager of the sidecar system, and the managers themselves."""
+"""The managers of the sidecar system, and acquiring for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
     class FileLockOptions(TypedDict, total=False):
-        """What an acquisition can be told; see ``acquire_file_lock``."""
+        """The options of an acquisition; see ``acquire_file_lock``."""
 
         payload: Payload
         lock_path: StrPath | None
@@ -51,7 +51,7 @@ _frame = sys._getframe
 
 
 class Acquisition(Alone):
-    """One acquisition by a manager, from the first try until its handle is the caller's."""
+    """One acquisition by a manager, from the first try until the caller has its handle."""
 
     __slots__ = ("_allow_reentrant", "_frame", "_held", "_lock", "_state", "handle")
 
@@ -93,12 +93,12 @@ class Acquisition(Alone):
             durability=durability,
         )
         self._held = Held(self._lock, metadata)
-        # Made first: behind the win nothing may come in which a signal could still strike.
+        # Made before the try: between the win and the return a signal could strike.
         self.handle = FileLockHandle(state, self._lock)
         self._held.handles.add(self.handle)
 
     def join(self) -> bool:
-        """Take part in a lock that the manager has, if the caller wants that."""
+        """Share a lock that the manager holds, if the caller allows that."""
         if not self._allow_reentrant:
             return False
         with self._state.mutex:
@@ -169,13 +169,13 @@ class FileLockManager:
     async def acquire_async(
         self, target: StrPath, **options: Unpack[FileLockOptions]
     ) -> FileLockHandle:
-        """Take the lock of a target, and wait for it in the event loop."""
+        """Lock a target, and wait in the event loop."""
         return await Acquisition(self._state, target, _frame(1), **options).run_async()
 
     def with_lock(
         self, target: StrPath, function: Callable[[], T], **options: Unpack[FileLockOptions]
     ) -> T:
-        """Call a function under the lock of a target, and give its result."""
+        """Call a function under the lock of a target, and return its result."""
         return with_sync(Acquisition(self._state, target, _frame(1), **options), function)
 
     if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class FileLockManager:
             return [HeldEntry(self._state, h) for h in self._state.held.values() if h.lock.held]
 
     def drain(self) -> None:
-        """Let go of all locks.  If some were lost, the first such error is raised at the end."""
+        """Release all locks.  If some were lost, the first such error is raised at the end."""
         errors = []
         for held in list(self._state.held.values()):
             try:
@@ -220,7 +220,7 @@ class FileLockManager:
             raise errors[0]
 
     async def drain_async(self) -> None:
-        """Let go of all locks without stopping the event loop."""
+        """Release all locks without blocking the event loop."""
         errors = []
         for held in list(self._state.held.values()):
             try:
@@ -231,7 +231,7 @@ class FileLockManager:
             raise errors[0]
 
     def reset(self) -> None:
-        """Let go of all locks as far as that works at once, and forget them without a word."""
+        """Try once to release each lock, without errors, and forget them all."""
         for held in list(self._state.held.values()):
             self._state.end(held)
 
@@ -240,7 +240,7 @@ class FileLockManager:
 
 
 def with_sync(acquisition: Acquisition, function: Callable[[], T]) -> T:
-    """Acquire, call the function and let go; it must have run when the call is over."""
+    """Acquire, call the function and release, in this thread."""
     from semlock._locks import decorating  # noqa: PLC0415 - not for those who only acquire
 
     decorating.refuse_what_runs_later(function, _OTHER_FORM)
@@ -250,7 +250,7 @@ def with_sync(acquisition: Acquisition, function: Callable[[], T]) -> T:
 
 
 async def with_async(acquisition: Acquisition, function: Callable[[], Any]) -> Any:
-    """Acquire, call the function, await what it gives, and let go, all in the event loop."""
+    """Acquire, call the function, await its result and release, in the event loop."""
     from semlock._locks import decorating  # noqa: PLC0415
 
     async with await acquisition.run_async():

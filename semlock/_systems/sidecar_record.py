@@ -1,8 +1,7 @@
-"""The record of a sidecar lock: the payload as JSON, and the name of the instance behind it.
+"""The record of a sidecar lock: the payload as JSON, followed by the name of the instance.
 
-The name is 128 random bits, written as fs-safe 0.21 writes its own: eight tabs, then a tab for
-each 1 and a space for each 0, on a line of their own.  To every reader of JSON that is white
-space.
+The name is 128 random bits on a line of their own, in the form of fs-safe 0.21: eight tabs, then
+a tab for each 1 and a space for each 0.  Readers of JSON skip it as white space.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ _TO_WHITE_SPACE = str.maketrans("01", " \t")
 _FROM_WHITE_SPACE = str.maketrans(" \t", "01")
 _TOKEN = re.compile(rb"\n\t{8}([ \t]{128})\n\Z")
 
-# Members of the payload itself are indented by two spaces, and text holds no raw newline, so
-# this is found nowhere else.
+# Members of the payload are indented by two spaces, and strings contain no raw newline, so this
+# matches nothing else.
 _CREATED = re.compile(
     rb'(?<=\n  "createdAt": ")\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z(?="[,\n])'
 )
 
 
 def default_payload() -> dict[str, Any]:
-    """Say who holds the lock and since when: what a payload is if the caller gives none."""
+    """Give the payload if the caller gives none: the process, and since when."""
     me = this_process()
     return {"pid": me.pid, "host": me.host, "createdAt": iso_time(time())}
 
 
 def compose(payload: object) -> bytes:
-    """Lay out a record with a name of its own; ``LockRecordError`` if that is impossible."""
+    """Lay out a record with a new name; ``LockRecordError`` if that is impossible."""
     bits = int.from_bytes(os.urandom(_TOKEN_BITS // 8), "big")
     token = f"{bits:0{_TOKEN_BITS}b}".translate(_TO_WHITE_SPACE)
     text = f"{encode_object(payload)}\n{_MARK}{token}\n".encode()
@@ -54,7 +53,7 @@ def compose(payload: object) -> bytes:
 
 
 def decode(content: bytes) -> LockInfo:
-    """Read the record of semlock or fs-safe; ``LockRecordError`` if it is no JSON object."""
+    """Read a record of semlock or fs-safe; ``LockRecordError`` if it is no JSON object."""
     payload = decode_object(content)
     pid, host, tag = (payload.get(name) for name in ("pid", "host", "tag"))
     return LockInfo(
@@ -68,7 +67,7 @@ def decode(content: bytes) -> LockInfo:
 
 
 def token_of(content: bytes) -> str | None:
-    """Read the name of the instance as 32 hexadecimal digits, if the record has one."""
+    """Read the instance's name as 32 hexadecimal digits; ``None`` if there is none."""
     match = _TOKEN.search(content)
     if match is None:
         return None
@@ -76,5 +75,5 @@ def token_of(content: bytes) -> str | None:
 
 
 def restamp(text: bytes, seconds: float) -> bytes:
-    """Put another time into ``createdAt``, if the payload has it in the form of JavaScript."""
+    """Put another time into ``createdAt``, if it has JavaScript's form."""
     return _CREATED.sub(iso_time(seconds).encode("ascii"), text, count=1)

@@ -1,4 +1,4 @@
-"""Where a sidecar lock is: the target's real directory, and what else is there beside it."""
+"""Where a sidecar lock is: the target's real directory, and fs-safe's guard beside it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".lock"
 
-# fs-safe 0.21 keeps everybody from creating the lock while this exists, so that it can remove
-# a stale one by name.  One that is older was left behind by a process that was killed.
+# While this exists, fs-safe 0.21 creates no lock: one of its processes is removing a stale lock
+# by name.  An old one was left by a process that was killed.
 RECLAIM_SUFFIX = ".reclaim"
 RECLAIM_ABANDONED = 30.0
 
@@ -34,7 +34,7 @@ def normalize(target: StrPath) -> str:
 
 
 def make_directory_of(target: str) -> None:
-    """Make the directory that a target is in, if it is missing."""
+    """Make the directory of a target, if it is missing."""
     directory = os.path.dirname(target)
     if os.path.isdir(directory):
         return
@@ -49,7 +49,7 @@ def make_directory_of(target: str) -> None:
 
 
 def is_being_reclaimed(lock_path: str) -> bool:
-    """Tell whether an fs-safe is about to remove a stale lock there."""
+    """Tell whether a process with fs-safe is about to remove a stale lock there."""
     try:
         made = os.lstat(lock_path + RECLAIM_SUFFIX).st_mtime
     except OSError:

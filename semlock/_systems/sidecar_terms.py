@@ -1,4 +1,4 @@
-"""The words of the sidecar lock: its options, its errors, and what its callbacks are told."""
+"""The options and errors of the sidecar lock, and the arguments of its callbacks."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ REMOVE_IF_UNCHANGED: StaleRecovery = "remove-if-unchanged"
 _MIN_TIMEOUT = 0.05
 _MAX_TIMEOUT = 1.0
 
-# createdAt, and a clock in JavaScript, count thousandths of a second.
+# JavaScript's times, such as createdAt, are milliseconds.
 _TICKS = 1000
 
-# Node's own timers make at least this of a pause of nothing.
+# Node's timers make at least this of a pause of 0.
 _SHORTEST_PAUSE = 0.001
 
 
 class FileLockTimeoutError(LockTimeoutError):
-    """The time or the retries were used up; its ``code`` is ``"file_lock_timeout"``."""
+    """The time or the retries are used up; its ``code`` is ``"file_lock_timeout"``."""
 
     code = "file_lock_timeout"
     lock_path: str | None = None
@@ -47,7 +47,7 @@ class FileLockTimeoutError(LockTimeoutError):
 
 
 class FileLockStaleError(LockHeldError):
-    """The lock is stale, and was not to be removed; its ``code`` is ``"file_lock_stale"``."""
+    """The lock is stale and must stay; its ``code`` is ``"file_lock_stale"``."""
 
     code = "file_lock_stale"
     lock_path: str | None = None
@@ -55,7 +55,7 @@ class FileLockStaleError(LockHeldError):
 
 
 def timeout_error(lock: SidecarLock, waited: float) -> FileLockTimeoutError:
-    """Say who held the lock for all of the time that was given."""
+    """Make the error that names the holder for the given time."""
     told = explain.timeout_error(lock, waited)
     error = FileLockTimeoutError(str(told), path=lock.path, status=told.status)
     error.lock_path = lock.path
@@ -64,7 +64,7 @@ def timeout_error(lock: SidecarLock, waited: float) -> FileLockTimeoutError:
 
 
 def stale_error(lock: SidecarLock, found: LockStatus) -> FileLockStaleError:
-    """Say why the lock is stale, and why it was left alone."""
+    """Make the error that says why the lock is stale, and why it stays."""
     why = found.reason or "should_reclaim says so"
     if lock._stale_recovery == FAIL_CLOSED:
         left = f"stale_recovery is {FAIL_CLOSED!r}"
@@ -114,7 +114,7 @@ class RetryOptions:
             raise ValueError(f"factor is a number from 0 on, not {factor!r}")
         shortest = None if min_timeout is None else checked_age(min_timeout, "min_timeout is")
         longest = None if max_timeout is None else checked_age(max_timeout, "max_timeout is")
-        # A number that the caller gave stands, and the default of the other makes way for it.
+        # A number that the caller gave is kept, and the other one's default is adapted to it.
         if shortest is None:
             shortest = _MIN_TIMEOUT if longest is None else min(_MIN_TIMEOUT, longest)
         if longest is None:
@@ -132,7 +132,7 @@ class RetryOptions:
 
     @classmethod
     def of(cls, retry: Schedule | Mapping[str, Any]) -> Schedule:
-        """Make a schedule of what was given as ``retry``, which may be a dict of the options."""
+        """Make a schedule of ``retry``, which may be a dict of the options."""
         if not isinstance(retry, Mapping):
             return retry
         unknown = [repr(name) for name in retry if name not in cls.__slots__]
@@ -174,7 +174,7 @@ DEFAULT_RETRY = RetryOptions()
 class Stale(policy.Policy):
     """The age rule: older than so many seconds by ``createdAt``, or else by the file's time.
 
-    A lock whose holder is known to live is not stale, however old it is.
+    The lock of a holder that is known to be alive is never stale.
     """
 
     __slots__ = ("seconds",)
@@ -196,7 +196,7 @@ class Stale(policy.Policy):
 
 
 class _Told:
-    """What a callback is told: it can be read and not be changed."""
+    """An argument of a callback, which is read-only."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -216,13 +216,14 @@ class _Told:
 
 
 class ReclaimQuestion(_Told):
-    """What ``should_reclaim`` is asked: whether the lock that was found is stale.
+    """The argument of ``should_reclaim``, which decides whether a lock is stale.
 
     ``payload``               the record, or ``None`` if it is no JSON object
     ``stale``                 the option of this name, in seconds
     ``now``                   seconds since 1970
     ``held_by_this_process``  whether the same manager holds it
-    ``verdict``               ``"alive"`` if the kernel vouches for the holder, else ``"unknown"``
+    ``verdict``               ``"alive"`` if the kernel shows that the holder lives, else
+    ``"unknown"``
     """
 
     __slots__ = (
@@ -240,7 +241,7 @@ class ReclaimQuestion(_Told):
 
 
 class StaleSnapshot(_Told):
-    """What ``should_remove_stale_lock`` is asked: whether exactly this lock may be removed.
+    """The argument of ``should_remove_stale_lock``, which decides about exactly this lock.
 
     ``raw`` is the file's text, ``payload`` the object in it or ``None``.
     """

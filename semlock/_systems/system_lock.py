@@ -1,4 +1,4 @@
-"""The lock of a system that is defined by how its record is written and read."""
+"""The lock of a system that is defined by ``compose`` and ``decode``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from semlock._core.verdicts import Policy
     from semlock.systems import System
 
-# What stands in a record in the places that the core fills in when it wins.  Two texts that
-# differ only there tell where they are.
+# Placeholders for the fields that the core fills in.  The record is composed twice with different
+# values; the difference shows where the field is.
 _STAMPS = 1111111111, 2222222222
 _TOKENS = "0" * 32, "1" * 32
 _WITNESSES = "none", "kept"
@@ -74,7 +74,7 @@ class SystemLock(BaseLock):
         return self._system.decode(content)
 
     def _refresh(self, patience: float) -> bool:
-        """Write the present time into the record, in the form that the system gives it."""
+        """Write the present time into the record, in the system's form."""
         record = self._record
         if record is None or not self._each_time or not self._native.held:
             return super()._refresh(patience)
@@ -90,12 +90,12 @@ class SystemLock(BaseLock):
 
 
 def _place(one: bytes, other: bytes, first: str, second: str) -> int:
-    """Find where two texts differ, if it is by one piece of text in the place of another."""
+    """Find where two texts differ, if they differ only in one field's value."""
     if one == other or len(one) != len(other):
         return -1
     old, new = first.encode("ascii"), second.encode("ascii")
     at = next(i for i in range(len(one)) if one[i] != other[i])
-    # "none" and "kept" have no letter in one place; so do the others.
+    # The two values differ in every letter, as "none" and "kept" do.
     if one[:at] + new + one[at + len(old) :] == other:
         return at
     raise LockRecordError("a record has its time, token and witness in one place each")

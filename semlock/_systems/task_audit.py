@@ -1,8 +1,7 @@
 """The audit log of task locks: one line of JSON for each operation, beside the lock.
 
-A line is appended by one call, so that processes can share the log without a lock of its
-own.  No secret is in it.  What goes wrong with the log never goes wrong with the lock: it is
-warned of, once.
+A line is appended by one call, so processes can share the log without a lock.  It contains no
+secrets.  An error of the log never fails the operation on the lock; there is one warning.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ NAME = ".lock_audit.log"
 _warned: set[str] = set()
 _WARNED_LIMIT = 1000
 
-# Asked for once: a directory service may take its time.
+# Looked up once, as a directory service may be slow.
 _user: dict[int, str] = {}
 
 
 class AuditLog:
-    """What one lock object writes to the log, in the name of its owner."""
+    """Writes one lock object's operations to the log, in its owner's name."""
 
     __slots__ = ("_clock", "_mode", "owner", "_path", "on")
 
@@ -50,7 +49,7 @@ class AuditLog:
         self._clock = clock
 
     def taken(self, info: TaskInfo) -> None:
-        """Note that the lock was taken, and from whom."""
+        """Log that the lock was taken, and from which holder."""
         metadata = info.metadata
         if "reclaimed_reason" in metadata:
             self.reclaimed(metadata["reclaimed_from"], metadata["reclaimed_reason"])
@@ -58,7 +57,7 @@ class AuditLog:
             self._note("acquire", owner=self.owner, ttl=info.ttl)
 
     def reclaimed(self, existing: str, reason: str, *, acquired: bool = True) -> None:
-        """Note that a holder's lock was removed, and whether this owner was next to take it."""
+        """Log that a holder's lock was removed, and whether this owner then took it."""
         self._note(
             "reclaim",
             existingOwner=without_secrets(existing),
@@ -69,17 +68,17 @@ class AuditLog:
         )
 
     def denied(self, found: LockStatus, reason: str) -> None:
-        """Note that the lock was wanted and not given."""
+        """Log that the lock was refused."""
         info = found.info
         theirs = without_secrets(info.owner) if isinstance(info, TaskInfo) else None
         self._note("denied", existingOwner=theirs, newOwner=self.owner, reason=reason)
 
     def released(self) -> None:
-        """Note that the lock was let go."""
+        """Log a release."""
         self._note("release", owner=self.owner)
 
     def lost(self) -> None:
-        """Note that the owner has learned that its lock was taken."""
+        """Log that the owner has found its lock lost."""
         self._note("lost", owner=self.owner)
 
     def _note(self, operation: str, **details: object) -> None:
@@ -88,7 +87,7 @@ class AuditLog:
 
 
 def note(path: str, operation: str, info: LockInfo | None) -> None:
-    """Note what was done with a lock without its object, by its owner or by another."""
+    """Log an operation on a lock without its object, by its owner or another."""
     owner = without_secrets(info.owner) if isinstance(info, TaskInfo) else None
     log(path, operation, {"owner" if operation == "release" else "existingOwner": owner})
 
@@ -101,7 +100,7 @@ def log(
     mode: int = 0o600,
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Append what was done with the lock at this path."""
+    """Append an operation on the lock at this path."""
     file = os.path.join(os.path.dirname(path), NAME)
     try:
         line = {
@@ -112,7 +111,7 @@ def log(
             "user": _user_name(),
             "pid": os.getpid(),
         }
-        # ASCII only: a path or an owner can bring no line break and no odd character in.
+        # ASCII only, so that a path or owner can't add a line break or control characters.
         _append(file, json.dumps(line).encode("ascii") + b"\n", mode)
     except (OSError, ValueError) as error:
         _warn(file, error)

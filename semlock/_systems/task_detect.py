@@ -1,4 +1,4 @@
-"""Where this process runs: on which system for continuous integration, or in a container."""
+"""Where this process runs: in a system for continuous integration, or in a container."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
 
-# A system, the variable that shows it, and those that name the run, the narrowest first, so
-# that two jobs of one pipeline are two owners where the system tells them apart.  The first
-# two are the specification's own, and win over what runs below them.
+# A system, the variable that shows it, and the variables that name the run, the narrowest first,
+# so that two jobs of one pipeline are two owners if the system tells them apart.  The first two
+# are the specification's own and take precedence, as others run on top of them.
 _SYSTEMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("", "CI_SYSTEM", ("CI_RUN_ID",)),
     ("", "CI_RUN_ID", ("CI_RUN_ID",)),
@@ -39,7 +39,7 @@ _CONTAINER_GROUP = re.compile(r"docker|kubepods|containerd|libpod|podman|crio|lx
 
 
 def detect_ci(environ: Mapping[str, str]) -> tuple[str, str | None] | None:
-    """Name the system for continuous integration and its run, as far as either can be told."""
+    """Name the system for continuous integration and its run, as far as they are known."""
     for name, mark, runs in _SYSTEMS:
         if environ.get(mark, "").strip().lower() in _OFF:
             continue
@@ -49,7 +49,7 @@ def detect_ci(environ: Mapping[str, str]) -> tuple[str, str | None] | None:
 
 
 def in_container(environ: Mapping[str, str], root: str = "") -> bool:
-    """Tell whether this process runs in a container, by what containers leave around."""
+    """Tell whether this process runs in a container, by files that containers have."""
     if environ.get("KUBERNETES_SERVICE_HOST") or environ.get("container"):
         return True
     if any(os.path.exists(root + mark) for mark in _CONTAINER_MARKS):
@@ -62,13 +62,13 @@ def _read(path: str) -> str:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(65536)
     except OSError:
-        return ""  # no such thing here, or not for us: it says nothing
+        return ""  # missing or not readable: no evidence
 
 
 def detect_environment(
     environ: Mapping[str, str], root: str = ""
 ) -> Literal["local", "ci", "container"]:
-    """Tell where this process runs; a job that runs in a container is the system's first."""
+    """Name the environment of this process; a CI job in a container counts as CI."""
     if detect_ci(environ) is not None:
         return "ci"
     return "container" if in_container(environ, root) else "local"

@@ -1,4 +1,4 @@
-"""Giving a lock file of the old form the enhanced one, while its holder goes on holding it."""
+"""Rewriting a task lock's old record in the enhanced form, while the lock stays held."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _TRIES = 100
 
 
 class Migration:
-    """What ``migrate`` did with a lock file; true if it was migrated.
+    """The result of ``migrate``; true if the file was migrated.
 
     :outcome:  ``"migrated"``; or why the file was left alone: it is ``"enhanced"`` already,
                  ``"free"`` (nothing is there), ``"unreadable"`` (no record), ``"alive"`` (the
                  lock of a semlock process, which has other records), ``"unfit"`` (the new
-                 form can't hold what it says) or ``"changed"`` (at every look by somebody)
+                 form can't hold its values) or ``"changed"`` (at every look)
     :message:  the same in words
-    :info:     what the record says now, if it can be read
+    :info:     what the record says now, if it is readable
     """
 
     __slots__ = ("info", "message", "outcome", "path")
@@ -66,9 +66,9 @@ def migrate(
 ) -> Migration:
     """Rewrite a lock file of the old form in the enhanced one, in place.
 
-    The lock stays held by whoever holds it: the file is the same, and if it is released or
-    taken over meanwhile, nothing is written.  Programs that know the old form alone don't
-    understand the new one and take such a lock at once: migrate when none of them is left.
+    The lock stays held by the same holder, and if it is released or taken over meanwhile,
+    nothing is written.  Programs that know only the old form take a lock of the new form at
+    once: migrate when no such program is left.
     """
     changes = 0
     end = monotonic() + GUARD_PATIENCE
@@ -111,8 +111,8 @@ def migrate(
 
 
 def _enhanced(info: TaskInfo, length: int, now: float) -> bytes:
-    """Write the same in the enhanced form, as long as the old record at least."""
-    # What begins like an owner of today is one; what doesn't was the name of a process.
+    """Give the record in the enhanced form, padded to the length of the old one."""
+    # Text that begins like an owner is kept; any other text named a process.
     known = kind_of(info.owner) != "other"
     members: dict[str, object] = {
         "owner": checked_owner(info.owner if known else f"pid-{info.owner}"),
@@ -125,7 +125,7 @@ def _enhanced(info: TaskInfo, length: int, now: float) -> bytes:
             "migrated_at": iso_time(now),
         },
     }
-    # Blanks behind JSON mean nothing, and a file that never gets shorter is never cut.
+    # Blanks after JSON are ignored, and a file that never gets shorter can't be cut by a kill.
     text = to_json(members).ljust(length)
     if len(text) > capi.REWRITE_LIMIT:
         raise LockRecordError(

@@ -1,4 +1,4 @@
-"""How a task lock's wait goes where the lock file is on a network filesystem: slowly."""
+"""The slower wait for a task lock on a network filesystem."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NETWORK_RETRY = Growing(0.1, factor=2.0, longest=25.6, retries=9)
 def is_network_path(path: StrPath) -> bool:
     """Tell whether a lock at this path is on a network filesystem.
 
-    One that is not known to be local counts as one.  Where no file is at the path, the
-    question is put to a temporary file beside it: ``OSError`` if none can be made there.
+    A filesystem that is not known to be local counts as one.  If there is no file at the path, a
+    temporary file beside it is inspected: ``OSError`` if none can be made.
     """
     text = absolute(path)
     look = capi.look(os.fsencode(text))
@@ -41,7 +41,7 @@ def is_network_path(path: StrPath) -> bool:
 
 
 class Pauses:
-    """The pauses of a wait, chosen when it begins: slow ones if the file is on a network."""
+    """The pauses of a wait, chosen when it begins: slow ones on a network filesystem."""
 
     __slots__ = ("_encoded",)
 
@@ -49,11 +49,11 @@ class Pauses:
         self._encoded = encoded
 
     def __call__(self) -> Iterable[float] | None:
-        """Look where the lock file is, and give the pauses for there, if it has its own."""
+        """Inspect the lock file, and give slow pauses or ``None`` for the default."""
         try:
             look = capi.look(self._encoded)
         except OSError:
-            return None  # whoever tries next will tell
+            return None  # the next try will report it
         if look is None or look.error or look.kind != capi.REGULAR or look.local:
             return None
         return NETWORK_RETRY()

@@ -1,4 +1,4 @@
-"""Owners of task locks: who holds, in which environment and for what, and for how long."""
+"""Owners of task locks: the holder's name, its environment, purpose and time to live."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KINDS: tuple[Kind, ...] = ("pid", "user", "token", "ci")
 _ENVIRONMENT_OF: dict[str, Environment] = {"token": "cloud", "ci": "ci"}
 _PURPOSE_OF: dict[str, Purpose] = {"ci": "automated"}
 
-# An emergency is short wherever it is: the table knows it only for local owners.
+# Emergencies are short in every environment; the table has them only for local owners.
 _EMERGENCY = 300.0
 TTL: dict[str, dict[str, float]] = {
     "local": {"interactive": 3600, "automated": 1800, "emergency": _EMERGENCY},
@@ -47,13 +47,12 @@ TTL: dict[str, dict[str, float]] = {
 }
 
 
-# A lock that is held for longer is refreshed as if it were held for so long: no clock has to
-# count to the end of time.
+# A longer time to live is refreshed as if it were this long, so that no clock overflows.
 _LONGEST_TTL = 30 * 86400.0
 
 
 def ttl_for(environment: Environment, purpose: Purpose) -> float:
-    """Give the time to live, in seconds, that the table has for an environment and purpose."""
+    """Give the time to live, in seconds, for an environment and purpose."""
     if environment not in ENVIRONMENTS:
         raise ValueError(
             f"environment is one of {', '.join(ENVIRONMENTS)}, not {environment!r:.60}"
@@ -64,12 +63,12 @@ def ttl_for(environment: Environment, purpose: Purpose) -> float:
 
 
 def refresh_interval(ttl: float) -> float:
-    """Give the seconds after which a lock is refreshed: three quarters of its time to live."""
+    """Give the seconds between two refreshes: three quarters of the time to live."""
     return max(int(min(ttl, _LONGEST_TTL) * 750), 1) / 1000
 
 
 def kind_of(owner: str) -> Kind:
-    """Tell the kind of an owner by its beginning."""
+    """Give the kind of an owner, by its prefix."""
     for kind in _KINDS:
         if owner.startswith(f"{kind}-"):
             return kind
@@ -77,12 +76,12 @@ def kind_of(owner: str) -> Kind:
 
 
 class LockOwner:
-    """Who wants a lock: a text that names the owner, and what else is known about it.
+    """An owner of a lock: its text, and more about it.
 
     ``owner`` is one of ``pid-N@host``, ``user-ID@session-SID``, ``token-…``,
-    ``ci-SYSTEM-RUN`` or any other text of up to 256 characters.  Of a token only a digest is
-    kept.  ``metadata`` may have the fields ``hostname``, ``process_id``, ``user_identity``,
-    ``session_id``, ``environment`` and ``purpose``; the last two are always there.
+    ``ci-SYSTEM-RUN`` or any other text of up to 256 characters.  A token is replaced by its
+    digest.  ``metadata`` may have the fields ``hostname``, ``process_id``, ``user_identity``,
+    ``session_id``, ``environment`` and ``purpose``; it always has the last two.
     """
 
     __slots__ = ("_items", "owner")
@@ -105,7 +104,7 @@ class LockOwner:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What is known about the owner, in the order in which it is written."""
+        """The fields about the owner, in the order in which they are written."""
         return dict(self._items)
 
     @property
@@ -128,16 +127,16 @@ class LockOwner:
     def replace(
         self, *, environment: Environment | None = None, purpose: Purpose | None = None
     ) -> LockOwner:
-        """Give the same owner with another environment or purpose."""
+        """Give a copy with another environment or purpose."""
         changed = {"environment": environment, "purpose": purpose}
         given = {field: value for field, value in changed.items() if value is not None}
         return LockOwner(self.owner, {**self.metadata, **given})
 
     @classmethod
     def of(cls, owner: LockOwner | str | Mapping[str, Any]) -> LockOwner:
-        """Make an owner of what names one: its text, or the specification's own object.
+        """Make an owner of its text, or of the specification's object.
 
-        The object is ``{"owner": text, "metadata": {...}}``; its other members don't count.
+        The object is ``{"owner": text, "metadata": {...}}``; other members are ignored.
         """
         if isinstance(owner, LockOwner):
             return owner
@@ -153,7 +152,7 @@ class LockOwner:
 
     @classmethod
     def from_string(cls, owner: str) -> LockOwner:
-        """Make an owner of its text alone, with what the text says about it."""
+        """Make an owner of its text, and derive the metadata from it."""
         owner = _checked(owner)
         metadata: dict[str, Any] = {}
         kind = kind_of(owner)
@@ -192,7 +191,7 @@ class LockOwner:
 
 
 def _checked(owner: object) -> str:
-    # A token may be of any length, since only its digest goes into the owner.
+    # A token may have any length, since the owner contains only its digest.
     return checked_owner(without_token(owner) if isinstance(owner, str) else owner)
 
 
@@ -214,11 +213,11 @@ def owner_for(
     purpose: Purpose | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> LockOwner:
-    """Find out who this process is, as the owner of a task lock.
+    """Make the owner of this process's task locks.
 
-    With ``token`` the owner is ``token-`` and a digest of it; with ``user``, that user in
-    ``session``; on a system for continuous integration, its run; else this process.  ``kind``
-    asks for one of them by name, and for ``"user"`` finds out user and session by itself.
+    With ``token`` the owner is ``token-`` and its digest; with ``user``, that user in
+    ``session``; in continuous integration, its run; else this process.  ``kind`` selects one of
+    them; ``"user"`` then finds user and session.
     """
     variables = os.environ if environ is None else environ
     if kind is None:
@@ -237,7 +236,7 @@ def owner_for(
         metadata.update(user_identity=name, session_id=where)
     elif kind == "ci":
         system, run = detect_ci(variables) or (None, None)
-        # The specification's own words for a system and a run that can't be told.
+        # The specification's words for an unknown system and run.
         owner = _fit(f"ci-{system or 'unknown-ci'}-", run or str(round(time.time() * 1000)))
     else:
         process = this_process()
@@ -266,14 +265,14 @@ def _detect_kind(
 
 
 def current_user(environ: Mapping[str, str]) -> str:
-    """Give the name of the user whom the system knows; variables only where it knows none."""
+    """Give the user's name from the system, or from variables if the system has none."""
     if sys.platform != "win32":
         try:
             import pwd  # noqa: PLC0415 - not on Windows
 
             return pwd.getpwuid(os.getuid()).pw_name
         except (ImportError, KeyError):
-            pass  # a container may run as a number without a name
+            pass  # in a container a user may have no name
     for variable in ("LOGNAME", "USER", "USERNAME"):
         if environ.get(variable):
             return environ[variable]
@@ -292,14 +291,14 @@ def _current_session(environ: Mapping[str, str]) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Replace what came from the system and is no text."""
+    """Replace characters from the system that can't be encoded."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _fit(head: str, rest: str) -> str:
-    """Join two texts; if that is too long for an owner, a digest stands for the end."""
+    """Join two texts; if they are too long for an owner, a digest replaces the end."""
     whole = _encodable(head + rest)
     if characters(whole) <= OWNER_LIMIT:
         return whole
-    # A character is two units at most, so this is short enough in any case.
+    # A character is two units at most, so this is short enough.
     return f"{whole[: (OWNER_LIMIT - 21) // 2]}~{digest(whole)}"

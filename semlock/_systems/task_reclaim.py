@@ -1,8 +1,8 @@
-"""When a task lock may be taken from its holder: the decision tree, and what people are told.
+"""When a task lock may be taken from its holder: the decision tree, and its messages.
 
-The tree says what *could* be a reason.  Two of its answers take nothing from anybody: the
-time of the lock is over, or (which the tree doesn't know) its holder is proven to be dead.
-The other three rob a holder that lives, so they count only for a caller who names them.
+The tree gives possible reasons.  Expiry is one that takes the lock from no valid holder, and so
+is proof of death, which the tree doesn't know.  The other three take it from a live holder, so
+the caller must name them.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ HIGHER_PRIVILEGE: Reason = "HIGHER_PRIVILEGE"
 EMERGENCY_OVERRIDE: Reason = "EMERGENCY_OVERRIDE"
 LOCK_HELD: Reason = "LOCK_HELD"
 
-# What a record says of a lock that was taken for a reason that the tree doesn't know.
+# The reason in the record if the holder is dead, which the tree doesn't know.
 HOLDER_DEAD = "HOLDER_DEAD"
 BY_POLICY = "POLICY"
 
-# What must be asked for by name, because it robs a holder that lives.
+# Reasons that take the lock from a live holder, so that the caller must name them.
 BY_NAME: tuple[Reason, ...] = (SAME_USER, HIGHER_PRIVILEGE, EMERGENCY_OVERRIDE)
 
 _PRIORITIES: dict[str, Priority] = {
@@ -51,12 +51,12 @@ _PRIORITIES: dict[str, Priority] = {
     LOCK_HELD: "low",
 }
 
-# From the highest to the lowest.  What isn't in it is neither above nor below anything.
+# From the highest to the lowest; other environments can't be compared.
 _PRIVILEGES = ("ci", "cloud", "local")
 
 
 class ReclaimDecision:
-    """What the decision tree says: whether a lock could be reclaimed, and why."""
+    """The answer of the decision tree: whether a lock may be reclaimed, and why."""
 
     __slots__ = ("can_reclaim", "priority", "reason")
 
@@ -87,7 +87,7 @@ class ReclaimDecision:
 
 
 class ReclaimDeniedError(LockHeldError):
-    """A lock was not reclaimed; ``decision`` is what the tree said of it."""
+    """A lock was not reclaimed; ``decision`` is the tree's answer."""
 
     decision: ReclaimDecision
 
@@ -95,9 +95,9 @@ class ReclaimDeniedError(LockHeldError):
 def decide(
     existing: TaskInfo, owner: LockOwner | str | Mapping[str, Any], *, now: float | None = None
 ) -> ReclaimDecision:
-    """Say what the decision tree says about an owner who meets an existing lock.
+    """Ask the decision tree about an owner and an existing lock.
 
-    This only tells, and takes nothing: see ``TaskLock.reclaim``.
+    This takes nothing: see ``TaskLock.reclaim``.
     """
     if not isinstance(existing, TaskInfo):
         raise TypeError(
@@ -109,7 +109,7 @@ def decide(
 
 
 def _reasons(existing: TaskInfo, owner: LockOwner, now: float) -> Iterator[Reason]:
-    """Give every reason there is, in the order of the tree."""
+    """Give all reasons, in the order of the tree."""
     if existing.expired(now):
         yield LOCK_EXPIRED
     theirs, ours = existing.metadata, owner.metadata
@@ -130,7 +130,7 @@ def _rank(metadata: dict[str, Any]) -> int:
 def permitted(
     found: LockStatus, owner: LockOwner, allowed: Collection[str], now: float
 ) -> str | None:
-    """Give the first reason for which this very lock may be taken, or ``None``."""
+    """Give the first reason for which this lock may be taken, or ``None``."""
     info = found.info
     if isinstance(info, TaskInfo):
         reasons = list(_reasons(info, owner, now))
@@ -139,19 +139,19 @@ def permitted(
         if found.verdict == DEAD:
             return HOLDER_DEAD
         return next((reason for reason in reasons if reason in allowed), None)
-    # No record, so nothing that the tree could be asked about.
+    # There is no record for the tree to decide about.
     return BY_POLICY if found.unfinished and found.reason is not None else None
 
 
 def why_it_made_way(found: LockStatus, now: float) -> str:
-    """Name the reason for which a policy has let a lock be taken."""
+    """Name the reason for which a policy has permitted to take a lock."""
     if isinstance(found.info, TaskInfo) and found.info.expired(now):
         return LOCK_EXPIRED
     return HOLDER_DEAD if found.verdict == DEAD else BY_POLICY
 
 
 def holder_of(found: LockStatus) -> tuple[object, ...]:
-    """Tell one holder from the next, whose file may have the same number."""
+    """Identify a holder, even if the next one's file has the same inode number."""
     look, info = found.instance, found.info
     assert look is not None
     owner = info.owner if isinstance(info, TaskInfo) else None
@@ -159,17 +159,17 @@ def holder_of(found: LockStatus) -> tuple[object, ...]:
 
 
 def taken_from(info: TaskInfo, reason: str) -> tuple[str, str]:
-    """Give what the next record says of the holder whose lock was taken."""
+    """Give the fields of the next record about the holder that lost the lock."""
     return shown_owner(info.owner), reason
 
 
 def priority_of(reason: str) -> Priority | None:
-    """Give the priority that the tree has for a reason."""
+    """Give the tree's priority of a reason."""
     return _PRIORITIES.get(reason)
 
 
 def checked_allow(allow: str | Collection[str]) -> frozenset[str]:
-    """Give the reasons that a caller names; a name that doesn't exist is an error."""
+    """Return the reasons that a caller names; an unknown name is an error."""
     named = frozenset((allow,) if isinstance(allow, str) else allow)
     unknown = named.difference(BY_NAME, (LOCK_EXPIRED,))
     if unknown:
@@ -178,9 +178,9 @@ def checked_allow(allow: str | Collection[str]) -> frozenset[str]:
 
 
 class Expired(Policy):
-    """Permit a task lock whose time is over, whether its holder lives or not.
+    """Permits a task lock whose time is over, whether its holder lives or not.
 
-    A file that is no record of a task lock has no time, so it is never expired.
+    A file that is no record of a task lock never expires.
     """
 
     __slots__ = ("clock",)
@@ -189,14 +189,14 @@ class Expired(Policy):
         self.clock = clock
 
     def __call__(self, status: LockStatus) -> str | None:
-        """Say for how long it has been over."""
+        """Say for how long its time has been over."""
         info, now = status.info, self.clock()
         if not isinstance(info, TaskInfo) or not info.expired(now):
             return None
         return f"its {info.ttl:g} s were over {info.seconds_held(now) - info.ttl:.0f} s ago"
 
     def due_in(self, status: LockStatus) -> float | None:
-        """Give what is left of its time."""
+        """Return what is left of its time."""
         info, now = status.info, self.clock()
         if not isinstance(info, TaskInfo):
             return None
@@ -204,15 +204,15 @@ class Expired(Policy):
 
 
 def stale(clock: Callable[[], float] = time.time) -> Policy:
-    """Give the task lock's rule: its time is over, or its holder is proven to be dead."""
+    """Give the task lock's rule: expiry, or proof of death."""
     return ProofOfDeath() | Expired(clock)
 
 
-# ---------------------------------------------------------------- what people are told
+# ---------------------------------------------------------------- messages
 
 
 def held_message(info: TaskInfo, path: str, *, now: float | None = None) -> str:
-    """Tell who holds a lock since when, for how long still, and what can be done."""
+    """Say who holds a lock, since when, for how long, and what can be done."""
     moment = time.time() if now is None else now
     since = info.timestamp or 0.0
     held = max(0, int((moment - since) // 60))
@@ -244,12 +244,12 @@ _DENIED: dict[str, str] = {
 
 
 def denied_message(reason: str) -> str:
-    """Tell why a lock was not reclaimed."""
+    """Say why a lock was not reclaimed."""
     return _DENIED.get(reason, f"Cannot reclaim lock: {reason}")
 
 
 def explain(found: LockStatus, path: str, now: float) -> str:
-    """Tell who holds the lock that was found, or what is wrong with its record."""
+    """Say who holds a lock, or what is wrong with its record."""
     if isinstance(found.info, TaskInfo):
         message = held_message(found.info, path, now=now)
         return f"{message} (its holder is {found.verdict}: {found.evidence})"
@@ -271,7 +271,7 @@ def explain(found: LockStatus, path: str, now: float) -> str:
 def denied_error(
     found: LockStatus, path: str, owner: LockOwner, now: float
 ) -> ReclaimDeniedError:
-    """Make the error of a lock that was not reclaimed."""
+    """Make the error for a lock that was not reclaimed."""
     info = found.info
     decision = ReclaimDecision(LOCK_HELD)
     if isinstance(info, TaskInfo):

@@ -1,8 +1,8 @@
 """The task lock's records: JSON in an old and an enhanced form.
 
-Old is ``{"owner", "since": milliseconds, "ttl": seconds}``.  Enhanced has ``since`` as ISO
-text and an object ``metadata`` of known fields; it is what semlock writes, with one member
-more, ``semlock``, that holds what proves a holder's death.
+The old form is ``{"owner", "since": milliseconds, "ttl": seconds}``.  The enhanced form has
+``since`` as ISO text and an object ``metadata`` of known fields.  semlock writes the enhanced
+form with one more member, ``semlock``, for the proof of a holder's death.
 """
 
 from __future__ import annotations
@@ -33,35 +33,34 @@ _TOKEN_ROOM = "0" * 32
 _WITNESS_ROOM = "none"
 _TOKEN = re.compile(r"[0-9a-f]{32}\Z")
 
-# Where they stand in what is written.  Nothing else looks like them: inside of a value the
-# quotes are escaped.
+# Where these fields are in the text.  They can't occur inside a value, where quotes are escaped.
 _SINCE, _TOKEN_AT, _WITNESS_AT = b'"since": "', b'"token": "', b'"witness": "'
 
 
 class TaskInfo(LockInfo):
     """What a task lock's record says.  ``payload`` is the whole object of the record."""
 
-    # No slots of its own: as_dict() of the base goes by the slots that it finds.
+    # No slots of its own, as the base's as_dict() lists the slots of the class.
 
     @property
     def owner(self) -> str:
-        """Who holds the lock, in the words of its writer."""
+        """The owner, in its writer's words."""
         owner: str = self._members["owner"]
         return owner
 
     @property
     def ttl(self) -> float:
-        """For how many seconds from ``timestamp`` on it is held."""
+        """For how many seconds after ``timestamp`` it is held."""
         return checked_ttl(self._members["ttl"])
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What is said about the owner; empty for old records."""
+        """The fields about the owner; empty for old records."""
         return dict(self._members.get("metadata") or {})
 
     @property
     def old(self) -> bool:
-        """Whether the record has the old form: a number as its time, and no metadata."""
+        """Whether it is in the old form: a number as its time, and no metadata."""
         return not isinstance(self._members["since"], str) and "metadata" not in self._members
 
     @property
@@ -74,14 +73,14 @@ class TaskInfo(LockInfo):
         return self.payload or {}
 
     def seconds_held(self, now: float) -> float:
-        """Say for how long it has been held."""
+        """Return for how long it has been held."""
         return now - (self.timestamp or 0.0)
 
     def expired(self, now: float) -> bool:
-        """Tell whether its time is over: strictly more than its time to live has passed.
+        """Tell whether more than its time to live has passed.
 
-        Counted in whole milliseconds, as both forms of a record count, so that it is never
-        over early, and the same to the last millisecond for every program.
+        It is counted in whole milliseconds, as in both forms of the record, so that it never
+        expires early, and at the same millisecond for every program.
         """
         return milliseconds(now) - milliseconds(self.timestamp or 0.0) > self.ttl * 1000
 
@@ -89,8 +88,8 @@ class TaskInfo(LockInfo):
 def decode(content: bytes) -> TaskInfo:
     """Read a record of either form; ``LockRecordError`` says what is wrong with it.
 
-    Unknown members beside ``metadata`` are passed over, as the old program does; unknown
-    fields in it are an error.  Of a key that comes twice the last counts.
+    Unknown members beside ``metadata`` are ignored, as in the old program; unknown fields in it
+    are an error.  Of a repeated key the last one counts.
     """
     members = decode_object(content)
     missing = [name for name in ("owner", "since", "ttl") if name not in members]
@@ -100,7 +99,7 @@ def decode(content: bytes) -> TaskInfo:
     checked_ttl(members["ttl"])
     timestamp = checked_since(members["since"])
     if members.get("metadata", {}) is None:
-        del members["metadata"]  # which JavaScript takes for none
+        del members["metadata"]  # null counts as missing in JavaScript
     metadata = checked_metadata(members.get("metadata", {}))
     pid = metadata.get("process_id")
     known = {"pid": None if pid is None else int(pid), **_claims(members.get("semlock"))}
@@ -110,7 +109,7 @@ def decode(content: bytes) -> TaskInfo:
 
 
 def restamp(content: bytes, info: LockInfo, now: float) -> bytes:
-    """Put another time into ``since``, in the form that it has."""
+    """Put another time into ``since``, in its own form."""
     since = (info.payload or {}).get("since")
     new = iso_time(now) if isinstance(since, str) else str(milliseconds(now))
     pattern = rb'("since"\s*:\s*"?)' + re.escape(str(since).encode()) + rb'(?="|[\s,}])'
@@ -118,7 +117,7 @@ def restamp(content: bytes, info: LockInfo, now: float) -> bytes:
 
 
 def _claims(member: object) -> dict[str, Any]:
-    """Read what a semlock process says of itself.  What is odd about it proves nothing."""
+    """Read the fields of a semlock process; invalid ones are ignored."""
     if not isinstance(member, dict):
         return {}
     pid = member.get("pid")
@@ -160,12 +159,11 @@ def encode(
     detached: bool = False,
     tag: str | None = None,
 ) -> Record:
-    """Lay out a record, with room for the time of the try and for what each win fills in.
+    """Lay out a record, with room for the time of a try and for the core's fields.
 
-    Its text can be changed: ``put_since`` writes the time into it, time and again.
+    Its text is mutable: ``put_since`` writes the time before each try.
     """
-    # Numbers as text, because a program in JavaScript that wrote the record again would
-    # round the long ones.
+    # Numbers as text: a JavaScript program that rewrites the record would round long ones.
     claims = {
         "pid": process.pid,
         "start": str(process.start or ""),
@@ -189,7 +187,7 @@ def encode(
         stamp_at=-1,
         token_at=text.rindex(_TOKEN_AT) + len(_TOKEN_AT),
         witness_at=text.rindex(_WITNESS_AT) + len(_WITNESS_AT),
-        head=text.index(_SINCE),  # the owner: who gives it another one has taken it over
+        head=text.index(_SINCE),  # another owner before this position: taken over
         mode=mode,
         durability=durability,
         detached=detached,
@@ -197,13 +195,13 @@ def encode(
 
 
 def put_since(record: Record, since: bytes) -> None:
-    """Write a time into a record that is laid out."""
+    """Write a time into a record."""
     text: Any = record.text
     at = text.index(_SINCE) + len(_SINCE)
     text[at : at + len(_SINCE_ROOM)] = since
 
 
 def since_of(record: Record) -> bytes:
-    """Give the time in a record that is laid out."""
+    """Read the time in a record."""
     at = record.text.index(_SINCE) + len(_SINCE)
     return bytes(record.text[at : at + len(_SINCE_ROOM)])

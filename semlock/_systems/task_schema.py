@@ -1,7 +1,6 @@
-"""What a task lock's record may say: fields, types and bounds, times, and owners as shown.
+"""What a task lock's record may contain: fields, types, bounds, times and owners.
 
-Everything here raises ``LockRecordError`` with what is wrong, whether a record is read or
-about to be written.
+All checks raise ``LockRecordError``, when reading and when writing.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any
 
-OWNER_LIMIT = 256  # in UTF-16 units, which is how JavaScript counts characters
+OWNER_LIMIT = 256  # UTF-16 units, as JavaScript counts characters
 
 ENVIRONMENTS = ("local", "ci", "cloud", "container")
 PURPOSES = ("interactive", "automated", "emergency")
 
-# What an owner may say of itself, and what only taking over and migrating add.
+# Fields that an owner may have, and fields that only taking over and migrating add.
 OWNER_FIELDS = (
     "hostname", "process_id", "user_identity", "session_id", "environment", "purpose",
 )  # fmt: skip
@@ -34,25 +33,25 @@ ALL_FIELDS = (
 
 _ENUMS = {"environment": ENVIRONMENTS, "purpose": PURPOSES}
 
-# Only with its zone: a local time without one means another moment on another machine.
+# With a zone only: a local time is another moment on another machine.
 _ISO = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?"
     r"(?:Z|([+-])([0-9]{2}):([0-9]{2}))\Z"
 )
 
-# Milliseconds of 1973.  A number below can't be the time of a lock: it counts seconds.
+# Milliseconds, in 1973.  A smaller number is not a lock's time: it counts seconds.
 _EARLIEST = 100_000_000_000
 _LATEST = 8_640_000_000_000_000  # the last moment of a JavaScript Date
 
 _LAST_WHOLE = 2**53
 
-# How many characters of a digest stand for a token, and what tells one from a token.
+# How many characters of a token's digest are written, and the mark of a digest.
 TOKEN_DIGEST = 20
 _DIGEST = re.compile(rf"[0-9a-f]{{{TOKEN_DIGEST}}}\Z")
 
 
 def is_number(value: Any) -> bool:
-    """Tell a number that every reader can hold: finite, and no truth value."""
+    """Tell whether a value is a finite number that every reader can hold."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     try:
@@ -86,7 +85,7 @@ def _from_iso(text: str) -> float:
     except ValueError as error:
         raise LockRecordError(f"since is no time: {error}: {text!r:.60}") from None
     shift = int(f"{sign}1") * (int(hours) * 3600 + int(minutes) * 60) if sign else 0
-    # Whole milliseconds, as JavaScript counts, so that it is written as it was read.
+    # Whole milliseconds, as in JavaScript, so that it is written as it was read.
     thousandths = int((fraction or "").ljust(3, "0")[:3])
     return (round(moment.timestamp() - shift) * 1000 + thousandths) / 1000
 
@@ -95,7 +94,7 @@ def _from_iso(text: str) -> float:
 
 
 def checked_owner(owner: object) -> str:
-    """Give the owner back if it is one."""
+    """Return an owner if it is valid."""
     if not isinstance(owner, str) or not owner:
         raise LockRecordError(f"an owner is a text that is not empty, not {owner!r:.60}")
     length = characters(owner)
@@ -112,15 +111,15 @@ def characters(text: str) -> int:
 
 
 def checked_ttl(ttl: Any) -> float:
-    """Give the time to live back if it is one."""
+    """Return a time to live if it is valid."""
     if not is_number(ttl) or not ttl > 0:
         raise LockRecordError(f"a ttl is a number of seconds above 0, not {ttl!r:.60}")
-    # A number as JavaScript has it: whole up to here, and beyond only to so many digits.
+    # JavaScript's numbers: exact integers up to here, rounded beyond.
     return int(ttl) if ttl == int(ttl) and ttl <= _LAST_WHOLE else float(ttl)
 
 
 def checked_metadata(metadata: object, allowed: Collection[str] = ALL_FIELDS) -> dict[str, Any]:
-    """Give the metadata back if all its fields are known and of the right type."""
+    """Return the metadata if all fields are known and have the right type."""
     if not isinstance(metadata, dict):
         raise LockRecordError(f"metadata is an object, not {metadata!r:.60}")
     for field, value in metadata.items():
@@ -145,13 +144,13 @@ def checked_metadata(metadata: object, allowed: Collection[str] = ALL_FIELDS) ->
 
 
 def digest(secret: str) -> str:
-    """Give what stands for a secret where everybody can read it."""
+    """Give the digest that is written in place of a secret."""
     encoded = secret.encode("utf-8", "surrogatepass")
     return hashlib.sha256(encoded).hexdigest()[:TOKEN_DIGEST]
 
 
 def without_token(owner: str) -> str:
-    """Put the digest of a token in its place, unless that has been done."""
+    """Replace the token in an owner by its digest, once."""
     token = owner.removeprefix("token-")
     if token in (owner, "") or _DIGEST.match(token):
         return owner
@@ -159,13 +158,13 @@ def without_token(owner: str) -> str:
 
 
 def shown_owner(owner: str) -> str:
-    """Give an owner in a form that may be shown: one line, no secret, always encodable."""
+    """Give an owner for display: one line, without secrets, always encodable."""
     plain = without_token(owner).encode("utf-8", "replace").decode("utf-8")
     return printable(plain)
 
 
 def without_secrets(owner: str) -> str:
-    """Give an owner as a log may keep it, where a session is a secret too."""
+    """Give an owner for a log, where a session counts as a secret too."""
     user, at, session = shown_owner(owner).rpartition("@session-")
     if not at or not user.startswith("user-"):
         return shown_owner(owner)
