@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import glob
 import os
+import runpy
 import sys
 import tempfile
 from typing import TYPE_CHECKING
@@ -44,7 +45,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seconds",
         type=float,
-        help="how long each group takes turns when nobody waits (10; quick: 1)",
+        help="how long each group takes turns when no process waits (10; quick: 1)",
     )
     parser.add_argument(
         "--quick", action="store_true", help="only a look: prints, and writes no page"
@@ -136,6 +137,9 @@ def _run(arguments: argparse.Namespace) -> None:
         output = arguments.output or os.path.join(_CHECKOUT, "docs")
         before = _read(os.path.join(output, report.PAGE))
         _write(output, {report.PAGE: report.page(parts, before), **files})
+        if not arguments.output:
+            # The sentences of other pages that state what was measured.
+            runpy.run_path(os.path.join(output, "_make", "figures.py"))["main"]()
 
 
 def main() -> int:

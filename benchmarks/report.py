@@ -22,29 +22,31 @@ _PARTS = (ALONE, WAITING, CROWDS)
 _MARK = re.compile(r"^<!-- part: (\w+) -->\n", re.MULTILINE)
 
 _HOW_TO_READ = """\
-The floor of each group is the simplest lock file there can be, as a loop in C: no record of
-who holds it, no proof of death, no exact removal, no interpreter. Every bar of the picture
-is a ratio to that floor: to the left of the line is faster than the C loop, to the right is
-slower, and from one grid line to the next is twice the time. The thin line at the end of a
-bar is the middle half of all rounds. A red notch is what semlock is to stay left of.
+The *C floor* of each group is the simplest lock file there can be, as a loop in C: it has no
+record, no proof of death and no exact removal, and needs no interpreter. Every bar of the picture
+is a ratio to that floor: a bar to the left of the line is faster than the C loop, one to the right
+is slower, and each grid line stands for twice the time of the one before it. The thin line at the
+end of a bar is the middle half of all rounds. A red notch is the ratio that semlock should stay
+below.
 
 All contenders of a group take turns in blocks of a millisecond or a few operations, in a new
-order each round, in one run. A ratio is the median of the ratios of all rounds, each to the
-floor's block of the same round, so it can differ a little from the ratio of the two median
-times. Absolute times are those of one shared machine: compare ratios, not digits.
+order each round, in one run. A ratio is the median over all rounds of the contender's time divided
+by the floor's time in the same round. So it can differ a little from the ratio of the two median
+times. The times are those of one shared machine: compare the ratios and not the microseconds.
 
-- The *C loops of the system calls of semlock* show how much is the kernel's, and how much is
-  left to Python.
+- The *C loops of the system calls of semlock* show how much of the time the kernel needs; the rest
+  is Python's.
 - *Used again* is one object, acquired and released all the time; *new each time* makes the
   object too. A process that takes locks in one directory again and again keeps the finished
-  file of a released one (see `csrc/semlock.h`); *nothing kept* is what a program pays that
-  locks once.
-- The peers run with their defaults. All but `SoftFileLock` take a lock of the kernel on a file
-  that stays, and make and remove none. None of them syncs, so there are none beside fsync.
+  file of a released one (see `csrc/semlock.h`); *nothing kept* is the cost for a program that
+  takes a lock once.
+- The other libraries run with their defaults. All but `SoftFileLock` take a kernel lock on a file
+  that stays, and neither create nor remove a file. None of them calls fsync, so the table with
+  fsync has none of them.
 - A *failed try* is one of a lock that another process holds through the same library.
-- Imports are timed in programs that start without `site`, so that nothing which an installation
-  hangs into every start is counted, or hidden.
-- The batch is in its steady state: semlock looks about once a second whether the holder of
+- Imports are timed in programs that start without `site`, so that packages which an installation
+  imports at every start are not counted.
+- The batch is in its steady state: semlock checks about once a second whether the holder of
   each lock still lives, and more often while a holder is new to it.
 """
 
@@ -131,14 +133,14 @@ def _weights(results: Results) -> Iterator[str]:
     ]
     yield from table(rows, right=1)
     yield ""
-    yield "Bytes of Python are those that `tracemalloc` sees; resident ones are the growth of the"
-    yield "whole process, with what C allocates, in whole pages."
+    yield "Bytes of Python are those that `tracemalloc` counts; resident bytes are the growth of"
+    yield "the whole process, with what C allocates, in whole pages."
 
 
 def alone(results: Results) -> str:
     """Write the part about locks for which nobody waits."""
     lines = [
-        "## When nobody waits",
+        "## When no process waits",
         "",
         *(f"- {name}: {value}" for name, value in results.facts.items()),
         "",
@@ -151,8 +153,8 @@ def alone(results: Results) -> str:
         "",
         *judged_table(results.judged()),
         "",
-        "That a failed try is one system call, and what a pair may cost in system calls and in",
-        "instructions, is asserted by `tests/fault/test_cost.py`. Time is asserted nowhere.",
+        "`tests/fault/test_cost.py` asserts that a failed try is one system call, and how many",
+        "system calls and instructions a pair may need. No test asserts times.",
         "",
         "### All measurements",
         "",
@@ -171,8 +173,8 @@ def page(parts: dict[str, str], before: str = "") -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Made by `python -m benchmarks`. Each part of it tells by itself when it was measured and",
-        "on what; a run writes those parts anew that it has measured.",
+        "Made by `python -m benchmarks`. Each part says when and on which machine it was measured;",
+        "a run replaces only the parts that it has measured.",
         "",
     ]
     for name in _PARTS:

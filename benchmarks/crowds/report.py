@@ -13,19 +13,20 @@ if TYPE_CHECKING:
     from benchmarks.crowds.results import Crowd, CrowdResults, Stopped
 
 _HOW_TO_READ = """\
-So many wait for one lock that a process holds. While they only wait, the CPU of all of them is
-read. Then the lock is let go of, and each one that has it lets go at once: *through* is the time
-from the release until the last one had it.
+Many processes or tasks wait for one lock that a process holds. While they wait, the CPU time of
+all of them is read. Then the lock is released, and each waiter that acquires it releases it at
+once: *through* is the time from the first release until the last waiter has acquired the lock.
 
 - *inotify*: each process has an event source, as the limit of the user allows (128 by default).
-  *4 instances for all*: the user may have no more, so nearly all hear only of the one before
-  them in the queue. *no events*: through bindfs, where nothing is told of the lock's file.
-- *late* counts those who were in before one that had asked earlier: for processes at least
-  50 ms earlier, since a process says when it asked before it has its number.
-- *Longest step* is the CPU time in which the loop did nothing else, as a task sees it that wakes
-  all 2 ms: while tasks begin to wait (a hundred in each step), go through and are cancelled.
-- *Behind the stopped*: processes in the queue of the lock are stopped by a signal, and it is let
-  go of. The time is from then until a live process has it.
+  *4 instances for all*: the user may have no more, so nearly all processes are woken only by the
+  one before them in the queue. *no events*: through bindfs, which reports no changes of the file.
+- *late* counts the waiters that acquired the lock before one that had asked earlier: for processes
+  at least 50 ms earlier, since a process notes when it asked before it has its number.
+- *Longest step* is the longest CPU time in which the loop ran no other task, measured by a task
+  that wakes every 2 ms: while tasks begin to wait (a hundred in each step), acquire the lock one
+  after the other, and are cancelled.
+- *Behind the stopped*: processes in the queue of the lock are stopped by a signal, and the lock is
+  released. The time is from the release until a process that runs has acquired it.
 """
 
 

@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 PICTURE = "benchmarks-waiting.svg"
 
 _HOW_TO_READ = """\
-The least that a wake can cost is a blocking `flock(2)`, which the kernel ends by itself. Where
-there is a lock file that stands for the lock, each holder has a file of its own, and who waits
-has to create one when it is woken: *flock(2) on the holder's own file*. That one, written in
-Python, is what hand-overs are compared with. It has no timeout, no record and no order.
+The fastest way to wake a waiter is a blocking `flock(2)`, where the kernel itself ends the wait.
+For a fair comparison each holder has a lock file of its own there, as with semlock, and a waiter
+creates its own when it is woken: *flock(2) on the holder's own file*. Hand-overs are compared with
+that, written in Python. It has no timeout, no record and no order.
 
-- All kinds take turns, block by block, in a new order each round, in one run; workers are
-  processes forked from one that has everything loaded. Times are stamped by the workers
-  themselves, on `CLOCK_MONOTONIC`: when `release()` is called and when `acquire()` has returned.
+- All kinds take turns, block by block, in a new order each round, in one run. Workers are
+  processes forked from one that has everything loaded. The workers themselves note the times, on
+  `CLOCK_MONOTONIC`: when `release()` is called and when `acquire()` has returned.
   A ratio is the median of the ratios of the rounds' medians.
-- A *hand-over* has one waiter, which has waited for 3 to 30 ms; for a library that polls, for
-  as long as to meet every phase between two looks. *CPU of a wait* is that of the whole wait.
-- In a *contest* each process takes the lock, holds it for a millisecond, releases it and asks
-  again at once. Of the millisecond 0.8 are slept and the rest is spun, so that two cores are
-  enough and the hold is exact; what came of it is in the table. The intervals in which the lock
-  was held are compared afterwards: they must not overlap, and *hand-overs* counts how often
-  another process came in than before, of at most 1,000 a second. CPU is that of all processes
-  for each of those, without what the holds themselves used.
-  Jain's index is 1 if all had it equally often, and 1/n if one had it always. The longest wait
-  is that of all blocks, also of one that never ended.
-- Waiters *that only wait* have done so for a while before their CPU is read. What is given for
-  them is the mean of all windows, so that what is done only now and then is in it.
-- All libraries wait with their defaults; semlock with `durability="none"`, since nobody else
-  syncs. portalocker gives up after 5 s, and is asked again.
-- In the picture, each process of a contest is a column as high as its share of the lock; the
-  line through them is a fair share, and a column is red and cut off beyond two of them.
+- A *hand-over* has one waiter, which has waited for 3 to 30 ms; for a library that polls, for a
+  time that covers each moment between two of its looks. *CPU of a wait* is that of the whole wait.
+- In a *contest* each process acquires the lock, holds it for a millisecond, releases it and asks
+  again at once. It sleeps for 0.8 ms of the millisecond and spins for the rest, so that two cores
+  are enough and the hold is exact; the table has the mean. The intervals in which the lock was held
+  are compared afterwards: they must not overlap. *Hand-overs* counts how often the lock went to
+  another process than the one before, of at most 1,000 a second. *CPU of each* is the CPU time of
+  all processes for one hand-over, without the CPU time of the holds.
+  Jain's index is 1 if all processes acquired the lock equally often, and 1/n if one process
+  always did. The longest wait includes waits that had not ended at the end of their block.
+- Waiters *that only wait* have waited for a while before their CPU time is read. The table has the
+  mean of all windows, so that work which is done only now and then is included.
+- All libraries wait with their defaults; semlock with `durability="none"`, since no other library
+  calls fsync. portalocker gives up after 5 s, and is asked again.
+- In the picture, each process of a contest is a column as high as its share of the lock. The line
+  through the columns is a fair share; a column of more than two fair shares is red and cut off.
 """
 
 
@@ -226,7 +226,7 @@ def _sections(results: WaitingResults) -> Iterator[tuple[str, Iterator[str]]]:
 def waiting(results: WaitingResults) -> str:
     """Write the part about waiting."""
     lines = [
-        "## When somebody waits",
+        "## When processes wait",
         "",
         *(f"- {name}: {value}" for name, value in results.facts.items()),
         *(f"- Note: {note}" for note in results.notes),

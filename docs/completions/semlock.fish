@@ -23,17 +23,17 @@ complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -l versi
 complete -c semlock -n "__fish_seen_subcommand_from run" -s t -s w -l wait -l timeout -x -d 'wait so long at most: seconds, or 500ms, 1m, 2h; 0 tries once (forever)'
 complete -c semlock -n "__fish_seen_subcommand_from run" -s n -l no-wait -d "don't wait: the same as --timeout 0"
 complete -c semlock -n "__fish_seen_subcommand_from run" -s m -l tag -x -d 'say in the lock what it is held for'
-complete -c semlock -n "__fish_seen_subcommand_from run" -s s -l shared -d 'share the lock with others who share it'
+complete -c semlock -n "__fish_seen_subcommand_from run" -s s -l shared -d 'share the lock with other commands that share it'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l slots -x -d 'take one of N places: N commands may run at a time'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l fair -d 'strict order: never before a waiter that asked earlier'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l durability -x -a 'full data none' -d 'what is on the disk before the lock is visible (full)'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l make-dirs -d "make missing directories of the lock's path"
-complete -c semlock -n "__fish_seen_subcommand_from run" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'whose lock file it is (semlock)'
+complete -c semlock -n "__fish_seen_subcommand_from run" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'the lock system of the file (semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
-complete -c semlock -n "__fish_seen_subcommand_from run" -l owner -x -d 'of a task lock: whose it is, in words'
-complete -c semlock -n "__fish_seen_subcommand_from run" -l user -x -d "of a task lock: it is this user's"
+complete -c semlock -n "__fish_seen_subcommand_from run" -l owner -x -d 'of a task lock: its owner, in words'
+complete -c semlock -n "__fish_seen_subcommand_from run" -l user -x -d 'of a task lock: its owner is this user'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l session -x -d 'of a task lock: in this session of the user'
-complete -c semlock -n "__fish_seen_subcommand_from run" -l token-file -x -d 'of a task lock: it is whose token is in the file; the record has a digest of it'
+complete -c semlock -n "__fish_seen_subcommand_from run" -l token-file -x -d 'of a task lock: its owner has the token in this file; the record has a digest'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l ttl -x -d 'of a task lock: for how long it is held without a refresh'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l environment -x -a 'local ci cloud container' -d 'of a task lock: where its owner runs (found out)'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l purpose -x -a 'interactive automated emergency' -d 'of a task lock: what it is for'
@@ -48,15 +48,15 @@ complete -c semlock -n "__fish_seen_subcommand_from run" -s h -l help -d 'show t
 complete -c semlock -n "__fish_seen_subcommand_from run" -F
 complete -c semlock -n "__fish_seen_subcommand_from run; and contains -- -- (commandline -opc)" -a '(__fish_complete_command)'
 complete -c semlock -n "__fish_seen_subcommand_from try" -s m -l tag -x -d 'say in the lock what it is held for'
-complete -c semlock -n "__fish_seen_subcommand_from try" -l owner-pid -x -d 'the process whose lock it is (the shell or program that semlock is called from)'
+complete -c semlock -n "__fish_seen_subcommand_from try" -l owner-pid -x -d 'the process that owns the lock (the shell or program that called semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l durability -x -a 'full data none' -d 'what is on the disk before the lock is visible (full)'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l make-dirs -d "make missing directories of the lock's path"
-complete -c semlock -n "__fish_seen_subcommand_from try" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'whose lock file it is (semlock)'
+complete -c semlock -n "__fish_seen_subcommand_from try" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'the lock system of the file (semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
-complete -c semlock -n "__fish_seen_subcommand_from try" -l owner -x -d 'of a task lock: whose it is, in words'
-complete -c semlock -n "__fish_seen_subcommand_from try" -l user -x -d "of a task lock: it is this user's"
+complete -c semlock -n "__fish_seen_subcommand_from try" -l owner -x -d 'of a task lock: its owner, in words'
+complete -c semlock -n "__fish_seen_subcommand_from try" -l user -x -d 'of a task lock: its owner is this user'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l session -x -d 'of a task lock: in this session of the user'
-complete -c semlock -n "__fish_seen_subcommand_from try" -l token-file -x -d 'of a task lock: it is whose token is in the file; the record has a digest of it'
+complete -c semlock -n "__fish_seen_subcommand_from try" -l token-file -x -d 'of a task lock: its owner has the token in this file; the record has a digest'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l ttl -x -d 'of a task lock: for how long it is held without a refresh'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l environment -x -a 'local ci cloud container' -d 'of a task lock: where its owner runs (found out)'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l purpose -x -a 'interactive automated emergency' -d 'of a task lock: what it is for'
@@ -68,15 +68,15 @@ complete -c semlock -n "__fish_seen_subcommand_from try" -F
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -s t -s w -l wait -l timeout -x -d 'wait so long at most: seconds, or 500ms, 1m, 2h; 0 tries once (forever)'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -s n -l no-wait -d "don't wait: the same as --timeout 0"
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -s m -l tag -x -d 'say in the lock what it is held for'
-complete -c semlock -n "__fish_seen_subcommand_from acquire" -l owner-pid -x -d 'the process whose lock it is (the shell or program that semlock is called from)'
+complete -c semlock -n "__fish_seen_subcommand_from acquire" -l owner-pid -x -d 'the process that owns the lock (the shell or program that called semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l durability -x -a 'full data none' -d 'what is on the disk before the lock is visible (full)'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l make-dirs -d "make missing directories of the lock's path"
-complete -c semlock -n "__fish_seen_subcommand_from acquire" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'whose lock file it is (semlock)'
+complete -c semlock -n "__fish_seen_subcommand_from acquire" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'the lock system of the file (semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
-complete -c semlock -n "__fish_seen_subcommand_from acquire" -l owner -x -d 'of a task lock: whose it is, in words'
-complete -c semlock -n "__fish_seen_subcommand_from acquire" -l user -x -d "of a task lock: it is this user's"
+complete -c semlock -n "__fish_seen_subcommand_from acquire" -l owner -x -d 'of a task lock: its owner, in words'
+complete -c semlock -n "__fish_seen_subcommand_from acquire" -l user -x -d 'of a task lock: its owner is this user'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l session -x -d 'of a task lock: in this session of the user'
-complete -c semlock -n "__fish_seen_subcommand_from acquire" -l token-file -x -d 'of a task lock: it is whose token is in the file; the record has a digest of it'
+complete -c semlock -n "__fish_seen_subcommand_from acquire" -l token-file -x -d 'of a task lock: its owner has the token in this file; the record has a digest'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l ttl -x -d 'of a task lock: for how long it is held without a refresh'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l environment -x -a 'local ci cloud container' -d 'of a task lock: where its owner runs (found out)'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l purpose -x -a 'interactive automated emergency' -d 'of a task lock: what it is for'
@@ -90,13 +90,13 @@ complete -c semlock -n "__fish_seen_subcommand_from reclaim" -s f -l force -d 't
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l emergency -d 'the same as --purpose emergency --allow EMERGENCY_OVERRIDE'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -s t -s w -l wait -l timeout -x -d 'wait so long at most for a reason: seconds, 500ms or forever (0: once)'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -s m -l tag -x -d 'say in the lock what it is held for'
-complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l owner-pid -x -d 'the process whose lock it is (the shell or program that semlock is called from)'
+complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l owner-pid -x -d 'the process that owns the lock (the shell or program that called semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l durability -x -a 'full data none' -d 'what is on the disk before the lock is visible (full)'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l make-dirs -d "make missing directories of the lock's path"
-complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l owner -x -d 'of a task lock: whose it is, in words'
-complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l user -x -d "of a task lock: it is this user's"
+complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l owner -x -d 'of a task lock: its owner, in words'
+complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l user -x -d 'of a task lock: its owner is this user'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l session -x -d 'of a task lock: in this session of the user'
-complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l token-file -x -d 'of a task lock: it is whose token is in the file; the record has a digest of it'
+complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l token-file -x -d 'of a task lock: its owner has the token in this file; the record has a digest'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l ttl -x -d 'of a task lock: for how long it is held without a refresh'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l environment -x -a 'local ci cloud container' -d 'of a task lock: where its owner runs (found out)'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l purpose -x -a 'interactive automated emergency' -d 'of a task lock: what it is for'
@@ -104,15 +104,15 @@ complete -c semlock -n "__fish_seen_subcommand_from reclaim" -s j -l json -d 'wr
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -s q -l quiet -d 'say nothing but errors'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -s h -l help -d 'show this help'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -F
-complete -c semlock -n "__fish_seen_subcommand_from release" -l owner-pid -x -d 'the process whose lock it is (the shell or program that semlock is called from)'
+complete -c semlock -n "__fish_seen_subcommand_from release" -l owner-pid -x -d 'the process that owns the lock (the shell or program that called semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from release" -s f -l force -d 'release it even if another process holds it'
-complete -c semlock -n "__fish_seen_subcommand_from release" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "by whose rules to look (auto: read what is recognised, by semlock's rules)"
+complete -c semlock -n "__fish_seen_subcommand_from release" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "the lock system by which to judge (auto: read any record, judge by semlock's rules)"
 complete -c semlock -n "__fish_seen_subcommand_from release" -s j -l json -d 'write JSON, one object on a line'
 complete -c semlock -n "__fish_seen_subcommand_from release" -s q -l quiet -d 'say nothing but errors'
 complete -c semlock -n "__fish_seen_subcommand_from release" -s h -l help -d 'show this help'
 complete -c semlock -n "__fish_seen_subcommand_from release" -F
-complete -c semlock -n "__fish_seen_subcommand_from refresh" -l owner-pid -x -d 'the process whose lock it is (the shell or program that semlock is called from)'
-complete -c semlock -n "__fish_seen_subcommand_from refresh" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "by whose rules to look (auto: read what is recognised, by semlock's rules)"
+complete -c semlock -n "__fish_seen_subcommand_from refresh" -l owner-pid -x -d 'the process that owns the lock (the shell or program that called semlock)'
+complete -c semlock -n "__fish_seen_subcommand_from refresh" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "the lock system by which to judge (auto: read any record, judge by semlock's rules)"
 complete -c semlock -n "__fish_seen_subcommand_from refresh" -s j -l json -d 'write JSON, one object on a line'
 complete -c semlock -n "__fish_seen_subcommand_from refresh" -s q -l quiet -d 'say nothing but errors'
 complete -c semlock -n "__fish_seen_subcommand_from refresh" -s h -l help -d 'show this help'
@@ -120,7 +120,7 @@ complete -c semlock -n "__fish_seen_subcommand_from refresh" -F
 complete -c semlock -n "__fish_seen_subcommand_from status" -s v -l verbose -d 'all that is known, in lines'
 complete -c semlock -n "__fish_seen_subcommand_from status" -l porcelain -d "lines for programs that read sema's format; they stay as they are"
 complete -c semlock -n "__fish_seen_subcommand_from status" -l color -x -a 'auto always never' -d 'colours: on a terminal (auto, and never if NO_COLOR is set), or as said'
-complete -c semlock -n "__fish_seen_subcommand_from status" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "by whose rules to look (auto: read what is recognised, by semlock's rules)"
+complete -c semlock -n "__fish_seen_subcommand_from status" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "the lock system by which to judge (auto: read any record, judge by semlock's rules)"
 complete -c semlock -n "__fish_seen_subcommand_from status" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
 complete -c semlock -n "__fish_seen_subcommand_from status" -s j -l json -d 'write JSON, one object on a line'
 complete -c semlock -n "__fish_seen_subcommand_from status" -s q -l quiet -d 'say nothing but errors'
@@ -128,7 +128,7 @@ complete -c semlock -n "__fish_seen_subcommand_from status" -s h -l help -d 'sho
 complete -c semlock -n "__fish_seen_subcommand_from status" -F
 complete -c semlock -n "__fish_seen_subcommand_from wait" -s t -s w -l wait -l timeout -x -d 'wait so long at most: seconds, or 500ms, 1m, 2h; 0 tries once (forever)'
 complete -c semlock -n "__fish_seen_subcommand_from wait" -s n -l no-wait -d "don't wait: the same as --timeout 0"
-complete -c semlock -n "__fish_seen_subcommand_from wait" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "by whose rules to look (auto: read what is recognised, by semlock's rules)"
+complete -c semlock -n "__fish_seen_subcommand_from wait" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "the lock system by which to judge (auto: read any record, judge by semlock's rules)"
 complete -c semlock -n "__fish_seen_subcommand_from wait" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
 complete -c semlock -n "__fish_seen_subcommand_from wait" -s j -l json -d 'write JSON, one object on a line'
 complete -c semlock -n "__fish_seen_subcommand_from wait" -s q -l quiet -d 'say nothing but errors'
@@ -136,20 +136,20 @@ complete -c semlock -n "__fish_seen_subcommand_from wait" -s h -l help -d 'show 
 complete -c semlock -n "__fish_seen_subcommand_from wait" -F
 complete -c semlock -n "__fish_seen_subcommand_from list" -s a -l all -d 'files too that are no record and not named *.lock'
 complete -c semlock -n "__fish_seen_subcommand_from list" -l color -x -a 'auto always never' -d 'colours: on a terminal (auto, and never if NO_COLOR is set), or as said'
-complete -c semlock -n "__fish_seen_subcommand_from list" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "by whose rules to look (auto: read what is recognised, by semlock's rules)"
+complete -c semlock -n "__fish_seen_subcommand_from list" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "the lock system by which to judge (auto: read any record, judge by semlock's rules)"
 complete -c semlock -n "__fish_seen_subcommand_from list" -s j -l json -d 'write JSON, one object on a line'
 complete -c semlock -n "__fish_seen_subcommand_from list" -s h -l help -d 'show this help'
 complete -c semlock -n "__fish_seen_subcommand_from list" -F
 complete -c semlock -n "__fish_seen_subcommand_from clean" -s y -l yes -d 'remove it, without a question'
 complete -c semlock -n "__fish_seen_subcommand_from clean" -s n -l dry-run -d 'only say what would be removed and why'
-complete -c semlock -n "__fish_seen_subcommand_from clean" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "by whose rules to look (auto: read what is recognised, by semlock's rules)"
+complete -c semlock -n "__fish_seen_subcommand_from clean" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "the lock system by which to judge (auto: read any record, judge by semlock's rules)"
 complete -c semlock -n "__fish_seen_subcommand_from clean" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
 complete -c semlock -n "__fish_seen_subcommand_from clean" -s j -l json -d 'write JSON, one object on a line'
 complete -c semlock -n "__fish_seen_subcommand_from clean" -s q -l quiet -d 'say nothing but errors'
 complete -c semlock -n "__fish_seen_subcommand_from clean" -s h -l help -d 'show this help'
 complete -c semlock -n "__fish_seen_subcommand_from clean" -F
 complete -c semlock -n "__fish_seen_subcommand_from break" -s y -l yes -d "don't ask"
-complete -c semlock -n "__fish_seen_subcommand_from break" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "by whose rules to look (auto: read what is recognised, by semlock's rules)"
+complete -c semlock -n "__fish_seen_subcommand_from break" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "the lock system by which to judge (auto: read any record, judge by semlock's rules)"
 complete -c semlock -n "__fish_seen_subcommand_from break" -s j -l json -d 'write JSON, one object on a line'
 complete -c semlock -n "__fish_seen_subcommand_from break" -s q -l quiet -d 'say nothing but errors'
 complete -c semlock -n "__fish_seen_subcommand_from break" -s h -l help -d 'show this help'
@@ -164,7 +164,7 @@ complete -c semlock -n "__fish_seen_subcommand_from doctor" -a '(__fish_complete
 complete -c semlock -n "__fish_seen_subcommand_from watch" -l once -d 'write the table once'
 complete -c semlock -n "__fish_seen_subcommand_from watch" -l interval -x -d 'look so often: seconds, or 500ms, 1m (1)'
 complete -c semlock -n "__fish_seen_subcommand_from watch" -l color -x -a 'auto always never' -d 'colours: on a terminal (auto, and never if NO_COLOR is set), or as said'
-complete -c semlock -n "__fish_seen_subcommand_from watch" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "by whose rules to look (auto: read what is recognised, by semlock's rules)"
+complete -c semlock -n "__fish_seen_subcommand_from watch" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "the lock system by which to judge (auto: read any record, judge by semlock's rules)"
 complete -c semlock -n "__fish_seen_subcommand_from watch" -s j -l json -d 'write JSON, one object on a line'
 complete -c semlock -n "__fish_seen_subcommand_from watch" -s h -l help -d 'show this help'
 complete -c semlock -n "__fish_seen_subcommand_from watch" -a '(__fish_complete_directories)'

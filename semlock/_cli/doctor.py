@@ -260,7 +260,7 @@ def _events(path: str) -> tuple[str, str]:
     wait = waits.Wait((other._native,), None, None)
     try:
         if wait.blind:
-            return LIMITED, "none: who waits looks again and again, at most 50 ms apart"
+            return LIMITED, "none: waiters look again and again, at most 50 ms apart"
         wait.arm()
         lock.release()
         before = time.monotonic()
@@ -271,8 +271,8 @@ def _events(path: str) -> tuple[str, str]:
         if lock.held:
             lock.release()
     if outcome == capi.TIME:
-        return LIMITED, "the kernel promised to tell of a release and did not"
-    return FINE, f"the kernel tells of a release (after {took:.2f} ms)"
+        return LIMITED, "the kernel reports no release, though it said that it would"
+    return FINE, f"the kernel reports a release (after {took:.2f} ms)"
 
 
 def _fsync(path: str) -> tuple[str, str]:
@@ -297,13 +297,16 @@ def _clock(path: str) -> tuple[str, str]:
 def _process() -> tuple[str, str]:
     me = this_process()
     if not me.boot:
-        return LIMITED, "this system doesn't tell which boot it is: processes can't be compared"
+        return (
+            LIMITED,
+            "this system doesn't say which boot it runs in: processes can't be compared",
+        )
     if not me.start:
         return (
             LIMITED,
-            "this system doesn't tell when a process began: a number may be another's",
+            "this system doesn't say when a process began: its number may be in use again",
         )
-    return FINE, "a process is told from a later one with its number"
+    return FINE, "a process and a later one with the same number can be told apart"
 
 
 def _limits(directory: str) -> tuple[str, str]:
@@ -347,24 +350,24 @@ def _guarantees(found: dict[str, Finding]) -> Iterator[Finding]:
     else:
         yield Finding("exclusion", LIMITED, "as safe as the server makes link and O_EXCL")
     if local and works("witness", "death"):
-        yield Finding("death", FINE, "a dead holder is found out at once, in containers too")
+        yield Finding("death", FINE, "a holder's death is seen at once, in containers too")
     elif works("process"):
-        yield Finding("death", LIMITED, "a dead holder is found out on its own machine only; "
-                      "others have to be told with semlock break")  # fmt: skip
+        yield Finding("death", LIMITED, "a holder's death is seen on its own machine only; "
+                      "elsewhere its lock has to be removed with semlock break")  # fmt: skip
     else:
-        yield Finding("death", LIMITED, "dead holders are not found out: use semlock break")
+        yield Finding("death", LIMITED, "a holder's death is not seen: use semlock break")
     if local and works("events"):
-        yield Finding("waiting", FINE, "who waits is woken")
+        yield Finding("waiting", FINE, "waiters are woken")
     elif works("events"):
-        yield Finding("waiting", LIMITED, "who waits is woken by this machine's holders; for "
-                      "others it looks once a second")  # fmt: skip
+        yield Finding("waiting", LIMITED, "waiters are woken by this machine's holders, and look "
+                      "once a second for others")  # fmt: skip
     else:
-        yield Finding("waiting", LIMITED, "who waits looks again and again")
+        yield Finding("waiting", LIMITED, "waiters look again and again")
     # Without events there is no queue.
     if local and works("flock", "events"):
-        yield Finding("order", FINE, "the first one that asks is served first")
+        yield Finding("order", FINE, "waiters are served in the order of asking")
     else:
-        yield Finding("order", LIMITED, "none: the first one that tries when it is free")
+        yield Finding("order", LIMITED, "none: the first process that tries gets it")
     if found["fsync"].result == FINE:
         yield Finding("durability", FINE, "after a power cut a lock is whole, or not there")
     else:

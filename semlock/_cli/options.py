@@ -109,21 +109,21 @@ DURABILITY = Option(
 MAKE_DIRS = Option("--make-dirs", meaning="make missing directories of the lock's path")
 DIALECT = Option(
     "--dialect", takes="SYSTEM", choices=DIALECTS, read=_system,
-    meaning="whose lock file it is (semlock)",
+    meaning="the lock system of the file (semlock)",
 )  # fmt: skip
 DIALECT_SEEN = Option(
     "--dialect", takes="SYSTEM", choices=DIALECTS, read=_system,
-    meaning="by whose rules to look (auto: read what is recognised, by semlock's rules)",
+    meaning="the lock system by which to judge (auto: read any record, judge by semlock's rules)",
 )  # fmt: skip
 OWNER_PID = Option(
     "--owner-pid", takes="PID", read=whole(1, 2**31 - 1, "process number"),
-    meaning="the process whose lock it is (the shell or program that semlock is called from)",
+    meaning="the process that owns the lock (the shell or program that called semlock)",
 )  # fmt: skip
 STALE = Option(
     "--stale", takes="SECONDS", read=duration,
     meaning="the age from which a lock may be taken, for systems that go by age; 0: never",
 )  # fmt: skip
-OWNER = Option("--owner", takes="OWNER", meaning="of a task lock: whose it is, in words")
+OWNER = Option("--owner", takes="OWNER", meaning="of a task lock: its owner, in words")
 ALLOW = Option(
     "--allow", takes="REASON", read=_reasons, choices=REASONS,
     meaning="of a task lock: take it from its holder for this reason, if the decision tree has "
@@ -131,11 +131,11 @@ ALLOW = Option(
 )  # fmt: skip
 OWNED = (
     OWNER,
-    Option("--user", takes="USER", meaning="of a task lock: it is this user's"),
+    Option("--user", takes="USER", meaning="of a task lock: its owner is this user"),
     Option("--session", takes="ID", meaning="of a task lock: in this session of the user"),
     Option(
         "--token-file", takes="FILE",
-        meaning="of a task lock: it is whose token is in the file; the record has a digest of it",
+        meaning="of a task lock: its owner has the token in this file; the record has a digest",
     ),
     Option(
         "--ttl", takes="SECONDS", read=positive_duration,

@@ -50,7 +50,7 @@ VERBS: tuple[Verb, ...] = (
             TIMEOUT,
             NO_WAIT,
             TAG,
-            Option("-s", "--shared", meaning="share the lock with others who share it"),
+            Option("-s", "--shared", meaning="share the lock with other commands that share it"),
             Option(
                 "--slots", takes="N", read=whole(1, 1_000_000, "number of slots"),
                 meaning="take one of N places: N commands may run at a time",
@@ -80,17 +80,17 @@ VERBS: tuple[Verb, ...] = (
             ("Takes all the locks or none, runs the command, releases, and exits with the "
             "command's exit code, or with 128 and the number of the signal that ended it."),
             "Without -- the first word is the lock and the command begins behind it.",
-            ("Signals are passed on to the command. Ctrl-C reaches it from the terminal anyway, "
-            "and it decides what that means. A signal that the system refuses to pass on, because "
-            "the command runs as another user, is told once, and changes nothing."),
-            ("The lock is the command's, whose process stands in it and inherits a descriptor of "
-            "the lock file: it ends when that process has ended, also if semlock is killed "
-            "before. With --follow self the lock is semlock's own, and ends with semlock if that "
-            "is killed first; on Windows it is always so."),
-            ("What the command leaves running in the background holds nothing, unless semlock was "
-            "killed: then it holds the lock until it ends or closes the descriptor, as with "
-            "flock(1). A command that closes it (sudo, daemons) keeps the lock too, but if "
-            "semlock is killed, other containers can't see that and may take it."),
+            ("Signals are passed on to the command. Ctrl-C reaches the command from the terminal "
+            "anyway, and the command decides what to do. If the system refuses to pass a signal "
+            "on, because the command runs as another user, semlock says so once and goes on."),
+            ("The lock belongs to the command: the record names the command's process, and that "
+            "process inherits a descriptor of the lock file. The lock ends when the process has "
+            "ended, also if semlock is killed before. With --follow self the lock belongs to "
+            "semlock, and ends if semlock is killed; on Windows it is always so."),
+            ("Background processes of the command do not hold the lock, unless semlock was "
+            "killed: then they hold it until they end or close the descriptor, as with flock(1). "
+            "A command that closes the descriptor (sudo, daemons) keeps the lock too, but once "
+            "semlock was killed, other containers can't see that and may take the lock."),
             ("A wait that lasts is reported on standard error: after half a second on a terminal, "
             "in a line that is redrawn, and after some seconds elsewhere."),
         ),
@@ -117,10 +117,10 @@ VERBS: tuple[Verb, ...] = (
             "ends then is passed over: timeout, sudo and the like, `sh -c 'semlock try L'`, and a "
             "shell's copy of itself for $(...) or a part of a pipeline that the shell waits for. "
             "What it doesn't wait for (a job, a process substitution) is an owner of its own. "
-            "Where nothing lasts (cron, ssh, make, a container's first process), or it can't be "
-            "known whether the shell waits, the lock is refused: "
+            "Where no calling process lasts (cron, ssh, make, a container's first process), or "
+            "semlock can't know whether the shell waits, the lock is refused: "
             "name the owner with --owner-pid, or use `semlock run`. On a terminal and with "
-            "--json it says for which process the lock was taken."),
+            "--json semlock says for which process the lock was taken."),
         ),
         examples=(
             ("semlock try job.lock && { work; semlock release job.lock; }", "in a script"),
@@ -137,8 +137,8 @@ VERBS: tuple[Verb, ...] = (
         ),
         does=(
             "As `semlock try`, but it waits.",
-            ("In a Makefile each line has a shell of its own, whose locks end with it: write "
-            "the recipe in one line of several commands, or use `semlock run`."),
+            ("In a Makefile each line has a shell of its own, and a lock ends with its shell: "
+            "write the recipe in one line of several commands, or use `semlock run`."),
         ),
         examples=(
             ('semlock acquire -t 30 deploy.lock -m "deploy by $USER" || exit 1', "in a script"),
@@ -171,15 +171,15 @@ VERBS: tuple[Verb, ...] = (
         does=(
             ("As `semlock acquire --dialect task`, but it also takes the lock from a holder, for "
             "a reason. Without --allow there are two: the time of the lock is over, or its holder "
-            "is proven dead. The others rob a holder that lives, so each must be allowed by name, "
-            "and counts only if the task lock's decision tree has it for the owner. Exits with 1 "
-            "if there is no reason."),
-            ("Each reclaim, and each that is refused, is a line in .lock_audit.log beside the "
+            "is proven dead. The other reasons take the lock from a holder that lives, so each "
+            "must be allowed by name, and counts only if the task lock's decision tree has it for "
+            "the owner. Exits with 1 if there is no reason."),
+            ("Each reclaim and each refused reclaim is a line in .lock_audit.log beside the "
             "lock."),
         ),
         examples=(
             ("semlock reclaim --allow SAME_USER t.lock && { work; semlock release t.lock; }",
-             "from one's own other session"),
+             "from another session of the same user"),
             ("semlock reclaim --emergency t.lock && { work; semlock release t.lock; }",
              "from any holder, for 5 minutes"),
         ),

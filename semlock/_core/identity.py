@@ -115,7 +115,7 @@ def _judge_record(info: LockInfo | None, seen: Instance) -> tuple[Verdict, str]:
         # Its owner may be text, which may even look like a process.
         return UNKNOWN, "its record names no process that can be looked at"
     if info.witness == OVER:
-        return DEAD, f"process {info.pid} has let go of it: this is a copy of its file"
+        return DEAD, f"process {info.pid} has released it: this is a copy of its file"
     dropped = info.witness == "kept" and seen.local and seen.witness == 0
     me = this_process()
     if not info.boot or not me.boot:

@@ -116,7 +116,7 @@ class LockInfo(_Marked):
     @property
     def holder(self) -> str:
         """Name the holder in a few words."""
-        return "somebody" if self.pid is None else f"process {self.pid}"
+        return "an unnamed process" if self.pid is None else f"process {self.pid}"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LockInfo):

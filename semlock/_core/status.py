@@ -339,8 +339,8 @@ def remove(
             )
         if not force and found.reason is None and found._barred is None:
             raise LockHeldError(
-                f"{text} is held by {found.holder}. If you know better, remove it with "
-                "semlock.remove(path, force=True); a holder that lives will find its lock lost",
+                f"{text} is held by {found.holder}. If you know that its holder has ended, "
+                "remove it: semlock.remove(path, force=True)",
                 path=text,
                 status=found,
             )

@@ -21,11 +21,11 @@ _COUNTERS = {
     "released": "Locks that were released.",
     "refreshed": "Records of locks that were refreshed.",
     "waited": "Acquisitions that had to wait.",
-    "timeouts": "Acquisitions whose time was over before the lock was to be had.",
+    "timeouts": "Acquisitions whose time was over before the lock was free.",
     "refused": "Tries that found the lock held.",
     "failed": "Acquisitions that ended with another error.",
     "reclaimed": "Locks of dead holders that were removed.",
-    "lost": "Locks whose holders found them removed by somebody else.",
+    "lost": "Locks whose holders found them removed by another program.",
 }
 _HISTOGRAMS = {
     "wait": "Seconds from asking for a lock to having it.",

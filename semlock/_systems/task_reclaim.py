@@ -263,8 +263,8 @@ def explain(found: LockStatus, path: str, now: float) -> str:
         except LockRecordError as error:
             wrong = str(error)
     return (
-        f"{path} is held by somebody whose file is no readable record: {wrong}. If you know that "
-        "nobody holds it, remove it with semlock.remove(path, force=True)"
+        f"{path} counts as held, because its file is no readable record: {wrong}. If you know "
+        "that no program holds it, remove it with semlock.remove(path, force=True)"
     )
 
 

@@ -24,14 +24,14 @@ _COLOURS = (
 )  # fmt: skip
 
 _ENDS = {
-    "acquire": "then had it",
+    "acquire": "then acquired it",
     "release": "released",
-    "lost": "lost: somebody removed it",
-    "killed": "never released: it was taken from it",
+    "lost": "lost: another program removed it",
+    "killed": "never released: another process took it over",
     "open": "no end was seen",
     "exit": "until the process ended",
-    "timeout": "in vain: its time was over",
-    "failed": "in vain",
+    "timeout": "not acquired: its time was over",
+    "failed": "not acquired",
 }
 
 

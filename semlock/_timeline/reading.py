@@ -309,7 +309,7 @@ class _Reader:
 
 
 _MARKS = {
-    "lost": "found its lock removed by somebody else",
+    "lost": "found its lock removed by another program",
     "timeout": "gave up: its time was over",
     "refresh": "refreshed",
 }

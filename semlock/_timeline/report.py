@@ -224,7 +224,7 @@ def _table(trace: Trace, names: dict[str, str]) -> list[str]:
 def _waits(trace: Trace, names: dict[str, str]) -> list[str]:
     found = longest_waits(trace)
     if not found:
-        return ["Nobody waited."]
+        return ["No process waited."]
     return ["The longest waits"] + [
         f"{number}. {wait_in_words(trace, wait, names)}" for number, wait in enumerate(found, 1)
     ]
