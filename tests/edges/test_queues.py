@@ -10,6 +10,8 @@ import pytest
 import semlock
 import users
 from crowd import FORK, crowd_that_waits, in_time, passed_by, signal_all, tickets, timed
+from semlock._core import capi
+from semlock._core.waits import Wait
 from support import Child, wait_until
 
 pytestmark = [
@@ -349,3 +351,28 @@ def test_a_loop_that_is_busy_holds_up_no_others(path, tmp_path_factory, count):
             return took
 
     in_time(once)
+
+
+def test_one_that_is_late_itself_gives_those_before_it_more_time(path):
+    """A busy machine makes the first one late too, and a FUSE server of a thousand callers."""
+    lateness = 0.06
+    with Child() as child, contextlib.ExitStack() as stack:
+        child.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+        parent = stack.enter_context(stopped_ahead(path, 1))
+        signal_all(parent, "SIGSTOP")
+        lock = semlock.Lock(path, fair=True)
+        lock._lay_out()
+        wait = Wait((lock._native,), lock._native, lock._record)
+        stack.callback(wait.end)
+        for _ in range(2):  # it takes its ticket behind a holder that was judged to live
+            if wait.wait(capi.now_ns()) == capi.LOOK:
+                wait.judged(0, capi.look(os.fsencode(path)))
+        assert wait.ahead == 1
+        released = capi.now_ns()
+        child.run("lock.release()")
+        # The first look behind the news of it; from then on the lock was free.
+        wait_until(lambda: wait.wait(capi.now_ns()) == capi.TIME and wait.look_at, "it is told")
+        time.sleep(max(0, wait.look_at - capi.now_ns()) / 1e9 + lateness)
+        assert wait.wait(capi.now_ns()) == capi.TIME
+        # Eight times the lateness, which counts up to 50 ms, and the time of one in time.
+        assert wait.look_at - released >= (0.2 + 8 * 0.05) * 1e9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import sys
@@ -209,6 +210,38 @@ def test_an_interrupt_anywhere_in_the_driver_closes_the_generator():
         begun, ended = [], []
         strike = Strike(at, operation, ("_waiting/steps.py",))
         assert ended == begun, strike.where
+        if not strike.struck:
+            break
+    assert at > 20
+
+
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="it counts CPython's bytecodes"
+)
+def test_an_interrupt_anywhere_behind_a_sleep_gives_back_no_win_of_another_task():
+    class AnotherWins:
+        def pause_async(self):
+            return self  # and no coroutine, which would complain of a strike before its start
+
+        def __await__(self):
+            lock._native.serial += 1
+            return
+            yield
+
+    def steps():
+        yield AnotherWins()
+
+    for at in itertools.count(1):
+        lock = OneOfALock()
+        coroutine = run_async(steps(), Wins([lock]))
+
+        def operation(task=coroutine):
+            with contextlib.suppress(StopIteration):
+                task.send(None)
+
+        strike = Strike(at, operation, ("_waiting/steps.py",))
+        coroutine.close()
+        assert lock.undone is None, strike.where
         if not strike.struck:
             break
     assert at > 20
