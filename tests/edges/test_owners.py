@@ -226,7 +226,9 @@ BASH_ONLY = {"a coprocess": f"coproc {{ {WORK}; }}"}
 def test_a_part_that_the_script_does_not_wait_for_holds_while_it_works(shell, way, place):
     """The script ends before the part does, which goes on, and lets go by itself."""
     skip_without(shell)
-    if (way in NOT_POSIX and shell in ("dash", "ash")) or (way in BASH_ONLY and shell != "bash"):
+    if (way in NOT_POSIX and shell in ("dash", "ash")) or (
+        way in BASH_ONLY and shell != "bash"
+    ):
         pytest.skip(f"{shell} has no such thing, or none that shows")
     os.mkfifo(place / "go")
     line = (NOT_AWAITED | NOT_POSIX | BASH_ONLY)[way]
@@ -289,7 +291,9 @@ def test_what_can_not_be_known_is_refused_with_the_way_out(shell, place):
     assert not (place / "the.lock").exists()
 
 
-@pytest.mark.parametrize("shell", ["bash --norc --noprofile -i", "zsh -f -i", "dash -i", "ash -i"])
+@pytest.mark.parametrize(
+    "shell", ["bash --norc --noprofile -i", "zsh -f -i", "dash -i", "ash -i"]
+)
 def test_a_job_of_a_terminal_holds_for_itself_in_the_background_only(shell, place):
     """And it may be sent there, or back, while it holds."""
     skip_without(shell.split()[0])
