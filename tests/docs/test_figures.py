@@ -67,6 +67,7 @@ SHOWN = {
         "`release` waits five seconds": status.GUARD_PATIENCE == 5,
         "written within 20 ms after": _of_c("SEMLOCK_SAME_NS") == 0.02,
         "some seconds for a free lock, instead of 0.3 s": "test_a_waiter_has_a_free_lock_soon_though_those_before_it_are_stopped",
+        "at the same moments, five in a second": _of_c("TICK") == 0.2,
         "the umask of a second ago": _of_c("SEMLOCK_UMASK_NS") == 1,
     },
     "docs/many.md": {
