@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import concurrent.futures
+import hashlib
 import os
+import pickle
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+try:
+    import fcntl
+except ImportError:  # on Windows nothing is compiled
+    fcntl = None
 
-_made: dict[tuple[str, ...], list[str]] = {}
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
 
 def compiler_or_skip() -> str:
@@ -27,21 +32,43 @@ def compiler_or_skip() -> str:
     return compiler
 
 
-def objects(directory: Path, sources: Iterable[Path], flags: list[str]) -> list[str]:
+def once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], object]):
+    """Build something once for all processes of this run, and give what ``build`` gave.
+
+    ``build`` is called with a directory for it.  The other processes wait meanwhile.
+    """
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # each of them has a directory of its own below
+        base = base.parent
+    place = base / f"built-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    with open(f"{place}.lock", "wb") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        record = place / "record"
+        if not record.exists():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            record.write_bytes(pickle.dumps(build(place)))
+        return pickle.loads(record.read_bytes())
+
+
+def objects(
+    factory: pytest.TempPathFactory, sources: Iterable[Path], flags: list[str]
+) -> list[str]:
     """Compile sources, or give what was made of them with the same flags before."""
     sources = [str(source) for source in sources]
-    key = (*flags, *sources)
-    if key not in _made:
-        compiler = compiler_or_skip()
+    compiler = compiler_or_skip()
 
+    def build(directory: Path) -> list[str]:
         def compiled(source: str) -> str:
             made = str(directory / f"{source.strip(os.sep).replace(os.sep, '_')}.o")
             subprocess.run([compiler, *flags, "-c", source, "-o", made], check=True)
             return made
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            _made[key] = list(pool.map(compiled, sources))
-    return _made[key]
+            return list(pool.map(compiled, sources))
+
+    return once(factory, repr((flags, sources)), build)
 
 
 def program(binary: Path, parts: list[str], main: Path, flags: list[str]) -> Path:

@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -21,6 +22,13 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "SIGQUIT"):
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+def pytest_collection_finish() -> None:
+    """Take what lives as long as the tests out of the collections of garbage, which many make."""
+    gc.collect()
+    if hasattr(gc, "freeze"):
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -686,7 +686,9 @@ def _monitored(strike: Strike):
 @functools.cache
 def _all_code() -> list[CodeType]:
     found = set()
+    gc.unfreeze()  # what conftest.py has frozen is not told otherwise
     todo = [item.__code__ for item in gc.get_objects() if isinstance(item, FunctionType)]
+    gc.freeze()
     while todo:
         code = todo.pop()
         if code.co_filename.startswith(PACKAGE) and code not in found:

@@ -37,7 +37,7 @@ def test_the_core_is_well(way, name, tmp_path, tmp_path_factory):
         "-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-D_FILE_OFFSET_BITS=64",
         *WAYS[way], "-I", str(ROOT / "csrc"),
     ]  # fmt: skip
-    made = building.objects(tmp_path_factory.mktemp("core"), CORE, flags)
+    made = building.objects(tmp_path_factory, CORE, flags)
     program = building.program(tmp_path / name, made, ROOT / "tests" / "c" / f"{name}.c", flags)
     work = tmp_path / "work"
     work.mkdir()

@@ -41,7 +41,7 @@ def test_the_sources_of_other_systems_are_well(program, system, tmp_path, tmp_pa
     ]  # fmt: skip
     parts = [HERE / "bsd" / "kernel.c", HERE / "kqueue" / "event.c"]
     parts += [ROOT / "csrc" / name for name in sources(system)]
-    made = building.objects(tmp_path_factory.mktemp(system), parts, flags)
+    made = building.objects(tmp_path_factory, parts, flags)
     binary = building.program(tmp_path / program, made, HERE / f"{program}.c", flags)
     work = tmp_path / "work"
     work.mkdir()

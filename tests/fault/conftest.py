@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import building
 import faultlib
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ def shim(tmp_path_factory) -> Path:
         pytest.skip("faults are preloaded, which is Linux' way")
     if shutil.which(faultlib.compiler()[0]) is None:
         pytest.skip("faults need a C compiler")
-    return faultlib.build_shim(tmp_path_factory.mktemp("shim"))
+    return building.once(tmp_path_factory, "shim", faultlib.build_shim)
 
 
 @pytest.fixture(scope="session")
 def crippled(tmp_path_factory) -> Path:
     """Where to import semlock from to have it without one of its mechanisms."""
-    return faultlib.build_crippled(tmp_path_factory.mktemp("crippled"))
+    return building.once(tmp_path_factory, "crippled", faultlib.build_crippled)
 
 
 @pytest.fixture

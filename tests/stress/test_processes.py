@@ -194,7 +194,7 @@ pid
         try:
             parent.kill()
             assert_taken_at_once(path)
-            assert state_of(orphan) == "S"
+            wait_until(lambda: state_of(orphan) == "S", "its child sleeps and is not stopped")
         finally:
             os.kill(orphan, signal.SIGKILL)
 

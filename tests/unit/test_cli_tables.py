@@ -206,7 +206,9 @@ def offers(found, wanted, unwanted):
 
 
 @needs("bash")
-@pytest.mark.parametrize(("line", "wanted", "unwanted"), ASKED, ids=lambda x: str(x)[:40])
+@pytest.mark.parametrize(
+    ("line", "wanted", "unwanted"), ASKED, ids=[line for line, *_ in ASKED]
+)
 def test_bash_completes(on_path, line, wanted, unwanted):
     script = (
         'eval "$(semlock completion bash)" || exit 9\n'
@@ -226,7 +228,9 @@ def test_bash_completes(on_path, line, wanted, unwanted):
 
 
 @needs("fish")
-@pytest.mark.parametrize(("line", "wanted", "unwanted"), ASKED, ids=lambda x: str(x)[:40])
+@pytest.mark.parametrize(
+    ("line", "wanted", "unwanted"), ASKED, ids=[line for line, *_ in ASKED]
+)
 def test_fish_completes(on_path, line, wanted, unwanted):
     script = f"semlock completion fish | source; complete -C '{line}'"
     result = subprocess.run(

@@ -223,14 +223,15 @@ def test_a_waiter_makes_the_directory_that_went_away_while_it_waited(deep):
         ["run", "--make-dirs", "--shared", "a/b/x.lock", "--", "true"],
         ["run", "--make-dirs", "--slots", "2", "a/b/x.lock", "--", "true"],
         ["run", "--make-dirs", "--dialect", "task", "a/b/x.lock", "--", "true"],
-        ["try", "--make-dirs", f"--owner-pid={os.getpid()}", "a/b/x.lock"],
-        ["acquire", "--make-dirs", f"--owner-pid={os.getpid()}", "a/b/x.lock"],
-        ["reclaim", "--make-dirs", f"--owner-pid={os.getpid()}", "a/b/x.lock"],
+        ["try", "--make-dirs", "--owner-pid={own}", "a/b/x.lock"],
+        ["acquire", "--make-dirs", "--owner-pid={own}", "a/b/x.lock"],
+        ["reclaim", "--make-dirs", "--owner-pid={own}", "a/b/x.lock"],
     ],
     ids=" ".join,
 )
 def test_the_command_makes_them_when_it_is_told_to(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    words = [word.format(own=os.getpid()) for word in words]
     without = command(*(word for word in words if word != "--make-dirs"))
     assert (without.returncode, os.path.exists("a")) == (3, False)
     assert "--make-dirs" in without.stderr
