@@ -7,14 +7,14 @@
     semlock.trace.start("/tmp/locks.jsonl")
 
 or, for a program that knows nothing of it, ``SEMLOCK_TRACE=/tmp/locks.jsonl`` in its
-environment.  Each event is one line of JSON, written by one call, so that any number of
-processes can share a file; ``semlock timeline`` makes a picture of it.  The file is a regular
-one, a terminal or a device like ``/dev/null``, and no lock ever waits for it: what can't be
-written at once is dropped, and the next line that can says how many events that were.
+environment.  Each event is one line of JSON, written by one call, so many processes can share a
+file; ``semlock timeline`` makes a picture of it.  The file is a regular file, a terminal or a
+device like ``/dev/null``, and no lock waits for it: an event that can't be written at once is
+dropped, and the next line says how many were dropped.
 
 While this is on, Python's audit hooks get each event as ``semlock.<event>``, with the lock's
 path and a dictionary of its fields, and the logger ``semlock.trace`` gets it at level DEBUG.
-While it is off it costs nothing at all, so nothing is raised or logged then either.
+While it is off it costs nothing, and there are no hooks and no log.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _DROPPED_LIMIT = 1_000_000
 
 
 class _Writer:
-    """Writes events into a file that others may write to as well."""
+    """Writes events into a file that other processes may share."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._quoted: dict[str, str] = {}
         self._torn = False
-        # One entry for each, since threads that count must do so in one step.
+        # One entry for each dropped event, as an append is one step for threads.
         self._dropped: list[None] = []
         self._pid = 0
         self._open()
@@ -67,15 +67,15 @@ class _Writer:
                 self.begin(at)
             self._write(event, path, at, fields)
         except OSError:
-            # A full disk is no reason why a lock should fail, nor is a stopped terminal.
+            # A full disk or a stopped terminal must not make a lock fail.
             if len(self._dropped) < _DROPPED_LIMIT:
                 self._dropped.append(None)
 
     def begin(self, at: int) -> None:
-        """Introduce a process, which may be one that was forked off."""
+        """Write the first event of a process, which may be a forked one."""
         self._pid = os.getpid()
         me = this_process()
-        # Times of the monotonic clock can be compared where these two are the same.
+        # Monotonic clocks are comparable where boot and time namespace are the same.
         clock = f"{me.boot}/{me.timens}"
         fields = {"command": _command(), "host": me.host, "clock": clock}
         try:
@@ -85,18 +85,17 @@ class _Writer:
             raise
 
     def end(self) -> None:
-        """Tell that the process ends, if it has told anything."""
+        """Write the last event, if this process has written any."""
         if self._pid == os.getpid():
             self("exit", "", monotonic_ns(), {})
 
     def close(self) -> None:
-        """Close the file, if it still is what was opened."""
+        """Close the file, if the descriptor is still that file."""
         if self._is_ours():
             os.close(self._fd)
 
     def _is_ours(self) -> bool:
-        # A program that becomes a daemon closes what it doesn't know, and its own files get
-        # the numbers.
+        # A daemon closes all descriptors at its start, and its own files reuse the numbers.
         try:
             found = os.fstat(self._fd)
         except OSError:
@@ -125,7 +124,7 @@ class _Writer:
             told = f'{{"t":{wall},"mono":{at},"event":"dropped","pid":{self._pid},'
             line = f'{told}"count":{dropped}}}\n'.encode("ascii") + line
         if self._torn:
-            # Half a line is one that nobody can read; ours shall not be the other half.
+            # After an incomplete line, this one must begin on a new line.
             line = b"\n" + line
         self._torn = os.write(self._fd, line) != len(line)
         del self._dropped[:dropped]
@@ -140,10 +139,10 @@ class _Writer:
 
 
 def _command() -> str:
-    """Say what this process runs, without its arguments, in which there may be secrets."""
+    """Give this process's program, without arguments, which may contain secrets."""
     script = sys.argv[0] if getattr(sys, "argv", None) else ""
     if script == "-m" and "-m" in sys.orig_argv[:-1]:
-        # It is not yet replaced by the module's file while that is looked for.
+        # Python replaces it by the module's file only later.
         script = sys.orig_argv[sys.orig_argv.index("-m") + 1]
     name = os.path.basename(script)
     if name == "__main__.py":
@@ -152,7 +151,7 @@ def _command() -> str:
 
 
 def _task() -> str | None:
-    """Name the task that runs here, if one does."""
+    """Name the running task, if there is one."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:
         task = asyncio.current_task()
@@ -170,7 +169,7 @@ def _raise_audit_event(event: str, path: str, at: int, fields: Fields) -> None:
 def _log(event: str, path: str, at: int, fields: Fields) -> None:
     logging: Any = sys.modules.get("logging")
     if logging is None:
-        return  # nobody can listen
+        return  # no handler can be installed
     logger = logging.getLogger("semlock.trace")
     if logger.isEnabledFor(_DEBUG):
         told = " ".join(f"{name}={value}" for name, value in fields.items())
@@ -183,10 +182,10 @@ _writer: _Writer | None = None
 
 
 def start(path: StrPath | None = None) -> None:
-    """Tell of all locks of this process from now on, and of its forked children.
+    """Trace all locks of this process from now on, and of its forked children.
 
-    The events are added to the file at ``path``, which is made where it is missing; without
-    one they go to audit hooks and to the log only.  Called again, it changes the file.
+    The events are appended to the file at ``path``, which is created if needed; without a path
+    they go to audit hooks and to the log only.  Called again, it changes the file.
     """
     global _started, _writer  # noqa: PLW0603 - one for each process
     with tap.changing:
@@ -196,7 +195,7 @@ def start(path: StrPath | None = None) -> None:
             try:
                 writer.begin(monotonic_ns())
             except BlockingIOError:
-                pass  # a terminal that was stopped: with the first event that it takes
+                pass  # a stopped terminal: written with a later event
             except OSError:
                 writer.close()
                 raise
@@ -209,7 +208,7 @@ def start(path: StrPath | None = None) -> None:
 
 
 def stop() -> None:
-    """Tell no more; the locks are as fast as before."""
+    """End the trace; locks are then as fast as before."""
     global _started  # noqa: PLW0603
     with tap.changing:
         _started = False
@@ -219,7 +218,7 @@ def stop() -> None:
 
 
 def started() -> bool:
-    """Say whether events are told now."""
+    """Tell whether a trace is on."""
     return _started
 
 
@@ -233,7 +232,7 @@ def _stop_writing() -> None:
 
 
 def _start_by_environment(path: str) -> None:
-    """Start for a program that was started with ``SEMLOCK_TRACE``, and never end it."""
+    """Start a trace for ``SEMLOCK_TRACE`` in the environment, and never end it."""
     try:
         start(path or None)
     except OSError as error:

@@ -1,8 +1,8 @@
 """A timeline in Chrome's trace-event format, which Perfetto and chrome://tracing open.
 
-The locks are threads of a process of their own, with their holds and a counter of who waits;
-below come the processes, with a thread for each lock that a thread or task uses, since what is
-in one lane must not overlap.  Arrows lead from each hold to the wait that it ended.
+Each lock is a thread of an artificial process, with its holds and a counter of its waiters.
+Below are the real processes, with a thread for each lock that a thread or task uses, since spans
+in one lane must not overlap.  Arrows lead from each hold to the wait that its release ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from semlock._timeline.reading import Span, Trace
 
-# Beyond all process numbers of any system.
+# Larger than the process numbers of any system.
 _LOCKS = 2**31 - 2
 
 
@@ -53,7 +53,7 @@ def _events(trace: Trace, lanes: Lanes) -> Iterator[dict[str, Any]]:
     for order, process_lane in enumerate(lanes.processes, 1):
         process = process_lane.process
         pid = process.pid
-        while pid in pids:  # a number that was used again
+        while pid in pids:  # a reused process number
             pid += 10_000_000
         pids.add(pid)
         yield from _named("process", pid, 0, printable(process.command or "process"), order)
@@ -90,7 +90,7 @@ def _slice(span: Span, name: str, pid: int, tid: int) -> dict[str, Any]:
 
 
 def _arrows(trace: Trace, places: dict[int, tuple[int, int]]) -> Iterator[dict[str, Any]]:
-    """Lead from each hold to the one that somebody had waited for behind it."""
+    """Connect each hold with the next one, if that had waited for it."""
     waited = {
         (wait.process.number, wait.worker, wait.lock, wait.end)
         for wait in trace.waits
@@ -105,7 +105,7 @@ def _arrows(trace: Trace, places: dict[int, tuple[int, int]]) -> Iterator[dict[s
             continue
         for phase, span, at in (("s", before, before.end), ("f", hold, hold.begin)):
             pid, tid = places[id(span)]
-            # Just inside of the hold that it leads from, or it would be tied to nothing.
+            # Just inside the hold that the arrow starts from, or it would have no start.
             ts = max(span.begin, at - 1) / 1000 if phase == "s" else at / 1000
             event = {
                 "name": "hand-over", "cat": "hand-over", "ph": phase, "id": number, "ts": ts,

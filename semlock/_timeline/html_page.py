@@ -1,4 +1,4 @@
-"""A timeline as a page: one file that needs nothing else, to zoom into and to point at."""
+"""A timeline as a page in one file, which can be zoomed and shows details."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def html(trace: Trace, name: str) -> str:
     told = summary(trace)
     page = (get_data("semlock", "_timeline/page.html") or b"").decode("utf-8")
     page = page.replace("@NAME@", escape(printable(name))).replace("@TOLD@", escape(told))
-    # A tag may well be the end of a script.
+    # The data may contain the tag that ends a script.
     return page.replace("@DATA@", data.replace("<", "\\u003c"))
 
 

@@ -1,4 +1,4 @@
-"""What the pictures of a timeline show: lanes, by lock and by process, the same in every form."""
+"""The lanes of a timeline, by lock and by process, for all forms of the picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from semlock._timeline.reading import Mark, Process, Span, Trace
     from semlock._timeline.report import Convoy
 
-# Each process has a colour, on which white text can be read in a light and in a dark room.
+# The colours of processes; white text is readable on them in both colour schemes.
 _COLOURS = (
     "#3b78c2", "#d07028", "#3b9353", "#c64c5a", "#8560c0", "#2b9097", "#a87b22", "#bd5899",
     "#66788a", "#718f26",
@@ -36,7 +36,7 @@ _ENDS = {
 
 
 class LockLane:
-    """A lock: its holds, how many waited when, and its convoys."""
+    """A lock: its holds, the number of its waiters over time, and its convoys."""
 
     __slots__ = ("convoys", "depths", "holds", "lock", "marks", "most", "name")
 
@@ -55,7 +55,7 @@ class LockLane:
 
 
 class Row:
-    """What one thread or task of a process does with one lock: it waits, it holds, in turn."""
+    """The waits and holds of one lock by one thread or task."""
 
     __slots__ = ("label", "marks", "spans")
 
@@ -66,7 +66,7 @@ class Row:
 
 
 class ProcessLane:
-    """A process: a row for each lock that a thread or task of it uses."""
+    """A process, with a row for each lock that one of its threads or tasks uses."""
 
     __slots__ = ("process", "rows")
 
@@ -76,7 +76,7 @@ class ProcessLane:
 
 
 class Lanes:
-    """All that is shown.  ``longest`` has the longest waits with the holds they were behind."""
+    """All lanes.  ``longest`` has the longest waits, with the holds that they waited for."""
 
     __slots__ = ("convoys", "locks", "longest", "names", "processes", "trace")
 
@@ -104,7 +104,7 @@ class Lanes:
 
 
 def summary(trace: Trace) -> str:
-    """Say in a line how much there is."""
+    """Summarize a trace in a line."""
     numbers = (
         (len(trace.processes), "processes"),
         (len(trace.locks), "locks"),
@@ -119,12 +119,12 @@ def colour(process: Process) -> str:
     number = process.number
     if number < len(_COLOURS):
         return _COLOURS[number]
-    # Beyond those, hues that lie far from each other, however many there are.
+    # Further processes get hues that differ as much as possible from each other.
     return f"hsl({number * 137.508 % 360:.0f} 45% 45%)"
 
 
 def words(span: Span, names: dict[str, str]) -> str:
-    """Say what a bar stands for."""
+    """Describe a bar."""
     what = "held" if span.holds else "waited for"
     text = f"{printable(span.who)} {what} {names[span.lock]} for {duration(span.length)}"
     if span.tag:

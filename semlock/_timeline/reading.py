@@ -1,8 +1,8 @@
-"""``semlock timeline``: what a trace says, as a picture and in words.
+"""``semlock timeline``: what a trace shows, as a picture and in words.
 
-The events of ``semlock.trace`` are put together to holds and waits here.  A trace is read
-as far as it can be: lines may be torn, processes may have been killed in the middle of
-anything, and what has no end gets one that can be told from a real one.
+This module combines the events of ``semlock.trace`` to holds and waits.  It reads as much of a
+trace as possible: lines may be incomplete and processes may have been killed at any point.  A
+hold or wait without an end is marked as such.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     Event = dict[str, Any]
 
-# Clocks that differ by less are the same one, read a moment apart.
+# Clocks that differ by less (in nanoseconds) count as the same, read at two times.
 _SAME_CLOCK = 1_000_000_000
 
 
 class Process:
-    """A process of the trace: its number, what it runs, and when it was seen."""
+    """A process of the trace: its number, its program, and when it was seen."""
 
     __slots__ = ("begin", "command", "end", "exited", "number", "pid")
 
@@ -46,10 +46,10 @@ class Process:
 
 
 class Span:
-    """A hold or a wait: which lock, by whom, from when to when, and how it ended.
+    """A hold or a wait: the lock, the process, the times, and how it ended.
 
-    ``ended`` is the event that ended it; ``"killed"`` if the lock was taken from somebody who
-    never released it, and ``"open"`` if no end was seen.
+    ``ended`` is the event that ended it; ``"killed"`` if the lock was taken from a holder that
+    never released it, and ``"open"`` if the trace has no end.
     """
 
     __slots__ = (
@@ -67,9 +67,9 @@ class Span:
         self.ended = "open"
         self.holds = holds
         self.tag = tag
-        # Whom a wait was for when it began: the pid, if that was known.
+        # The PID of the holder when a wait began, if known.
         self.behind: int | None = None
-        # The name of a hold.
+        # The token of a hold.
         self.token: str | None = None
 
     @property
@@ -79,12 +79,12 @@ class Span:
 
     @property
     def who(self) -> str:
-        """Name the process, and the thread or task if it is not the main one."""
+        """The process, and the thread or task if it isn't the main one."""
         return f"{self.process.name} {self.worker}".strip()
 
 
 class Mark:
-    """Something that happened in a moment: a reclaim, a loss, a refresh, a timeout."""
+    """A single event: a reclaim, a loss, a refresh, a timeout."""
 
     __slots__ = ("at", "kind", "lock", "process", "text", "worker")
 
@@ -100,7 +100,7 @@ class Mark:
 
 
 class Trace:
-    """What a trace file says.  Times are nanoseconds since its first event."""
+    """The contents of a trace file.  Times are nanoseconds since its first event."""
 
     def __init__(self) -> None:
         self.processes: list[Process] = []
@@ -146,7 +146,7 @@ def read(path: StrPath) -> Trace:
             elif line.strip():
                 trace.skipped += 1
     _align(events)
-    # By time and not by line: who releases writes that later than it happened.
+    # By time and not by line: a release is written later than it happened.
     events.sort(key=lambda event: event["at"])
     if events:
         first = events[0]["at"]
@@ -160,10 +160,10 @@ def read(path: StrPath) -> Trace:
 
 
 def _align(events: list[Event]) -> None:
-    """Give all events the time of one clock.
+    """Convert all times to one clock.
 
-    Monotonic clocks run evenly but begin anew with each start of a machine.  Those of
-    different machines are brought together by the time of day.
+    Monotonic clocks are exact but start again at each boot.  Those of different machines and
+    boots are aligned by the time of day.
     """
     clocks: dict[int, str] = {}
     offsets: dict[str, list[int]] = {}
@@ -186,7 +186,7 @@ def _align(events: list[Event]) -> None:
 
 
 class _Reader:
-    """Puts events together, in the order of their times."""
+    """Combines events, in the order of their times."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -194,9 +194,9 @@ class _Reader:
         self._locks: set[str] = set()
         self._asked: dict[tuple[int, str, str], Event] = {}
         self._waits: dict[tuple[int, str, str], Span] = {}
-        self._holds: dict[str, Span] = {}  # one for each lock: that is what a lock is
-        # Holds that were cut off by another's, by their tokens: by clocks that are a little
-        # off, an end may come behind the beginning that followed it.
+        self._holds: dict[str, Span] = {}  # at most one for each lock
+        # Holds that a later hold has cut off, by token: if clocks differ a little, the end of a
+        # hold may come after the beginning of the next one.
         self._cut: dict[str, Span] = {}
 
     def read(self, events: Iterable[Event]) -> None:
@@ -234,8 +234,8 @@ class _Reader:
 
     @staticmethod
     def _goes_on(process: Process, event: Event) -> bool:
-        """Tell a process that traces once more from one that has its number now."""
-        # Nothing was seen of a start whose line is torn.
+        """Tell whether this is a second trace of one process, and no reuse of its number."""
+        # The command is unknown if the line of the start is incomplete.
         same = process.command in ("", event.get("command", ""))
         return same and (process.exited or process.end == process.begin)
 
@@ -301,7 +301,7 @@ class _Reader:
             return
         span = self._holds.get(lock)
         if span is None or (event is not None and token != span.token):
-            return  # the end of another hold, whose beginning was not seen
+            return  # the end of another hold, which began before the trace
         if event is None and span.token:
             self._cut[span.token] = span
         del self._holds[lock]
@@ -316,7 +316,7 @@ _MARKS = {
 
 
 def _words(kind: str, event: Event) -> str:
-    """Say what happened in a moment; nothing if it is no moment but the end of a span."""
+    """Describe a single event; empty if it is the end of a span."""
     if kind in ("reclaim", "remove"):
         did = "took it from" if kind == "reclaim" else "removed the lock of"
         return f"{did} process {event.get('from', '?')}: {event.get('why', '')}"
@@ -339,7 +339,7 @@ def _tag(event: Event) -> str:
 
 
 def timeline(trace_path: StrPath, output_path: StrPath | None = None) -> str:
-    """Read a trace, draw it, and say in words what stands out."""
+    """Read a trace, draw it, and describe what stands out."""
     from semlock._timeline.report import report  # noqa: PLC0415 - all for those who look
 
     return report(drawn(trace_path, output_path), os.fsdecode(trace_path))
@@ -348,14 +348,13 @@ def timeline(trace_path: StrPath, output_path: StrPath | None = None) -> str:
 def drawn(trace_path: StrPath, output_path: StrPath | None) -> Trace:
     """Read a trace, and draw it if a picture is asked for.
 
-    The picture's form goes by the end of its name: ``.svg``, ``.html``, or ``.json`` for
-    Chrome's format, which Perfetto opens.  ``ValueError`` if it is none of them, or if the
-    picture would replace the trace.
+    The suffix selects the form: ``.svg``, ``.html``, or ``.json`` for Chrome's format, which
+    Perfetto opens.  ``ValueError`` for another suffix, or if the picture would replace the trace.
     """
     draw = None
     if output_path is not None:
         draw = _drawer(os.fspath(output_path))
-        # By device and inode: through links and other spellings it is the same file.
+        # By device and inode, which finds links and other spellings too.
         if os.path.exists(output_path) and os.path.samefile(trace_path, output_path):
             raise ValueError(
                 f"{os.fsdecode(output_path)!r} is the trace itself, which the picture would "

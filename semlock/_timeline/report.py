@@ -1,4 +1,4 @@
-"""The words of a timeline: locks, the longest waits, convoys, and what never ended."""
+"""The report of a timeline: locks, the longest waits, convoys, and holds without an end."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
     from semlock._timeline.reading import Span, Trace
 
-LONGEST = 5  # how many waits are named
+LONGEST = 5  # how many waits are listed
 _CONVOYS = 5
 
-# A convoy: at least so many wait all the time, but for moments shorter than a usual hold ...
+# A convoy: this many wait all the time, except for gaps shorter than a usual hold ...
 _QUEUE = 2
-# ... and so many at once behind one hold, or over so many hand-overs.
+# ... and this many at once, or over this many changes of the holder.
 _BEHIND = 3
 _HAND_OVERS = 3
 
-# What stands out, and how a hold ends that was not released.
+# Events that stand out, and the end of a hold that was not released.
 _ODD = ("reclaim", "remove", "lost")
 _UNENDED = ("open", "exit")
 
@@ -42,7 +42,7 @@ def duration(nanoseconds: float) -> str:
 
 
 def names_of(locks: list[str]) -> dict[str, str]:
-    """Give each lock the shortest end of its path that is its own."""
+    """Give each lock the shortest end of its path that is unique."""
     names: dict[str, str] = {}
     for path in locks:
         parts = path.replace(os.sep, "/").split("/")
@@ -63,7 +63,7 @@ def longest_waits(trace: Trace, count: int = LONGEST) -> list[Span]:
 
 
 def blocker(trace: Trace, wait: Span) -> Span | None:
-    """Find the hold that a wait was longest behind."""
+    """Find the hold during which a wait lasted longest."""
     found = [
         hold
         for hold in trace.holds
@@ -98,7 +98,7 @@ class Convoy:
 
 
 def depths(waits: list[Span]) -> list[tuple[int, int]]:
-    """Say from when on how many waited: (time, number), in order."""
+    """Give the number of waiters over time: (time, number), in order."""
     steps: dict[int, int] = {}
     for wait in waits:
         steps[wait.begin] = steps.get(wait.begin, 0) + 1
@@ -115,9 +115,9 @@ def depths(waits: list[Span]) -> list[tuple[int, int]]:
 def convoys(trace: Trace) -> list[Convoy]:
     """Find the convoys, the longest first.
 
-    A convoy is a time in which at least two waited for one lock, if three or more did so at
-    once, or if the lock went from hand to hand three times or more.  When somebody has just
-    got the lock and others are only about to ask for it again, that doesn't end it.
+    A convoy is a time in which at least two waited for one lock, if there were three or more at
+    once, or if the lock changed hands three times or more.  A short gap after a release, before
+    the others ask again, doesn't end it.
     """
     found: list[Convoy] = []
     for lock in trace.locks:
@@ -141,12 +141,12 @@ def convoys(trace: Trace) -> list[Convoy]:
 
 
 class _Within:
-    """Finds those of many spans that have a part in a time."""
+    """Finds the spans that overlap a time."""
 
     def __init__(self, spans: list[Span]) -> None:
-        self._spans = spans  # by their beginnings
+        self._spans = spans  # sorted by beginning
         self._begins = [span.begin for span in spans]
-        # By when all spans up to each one have ended: none before can reach beyond that.
+        # The latest end of all spans up to each one: no earlier span reaches beyond it.
         self._ends = list(accumulate((span.end for span in spans), max))
 
     def __call__(self, begin: int, end: int) -> list[Span]:
@@ -177,7 +177,7 @@ def _middle(lengths: list[int]) -> int:
 
 
 def report(trace: Trace, name: str) -> str:
-    """Say in words what stands out."""
+    """Describe what stands out."""
     names = names_of(trace.locks)
     of = _count(len(trace.processes), "process", "processes")
     events = f"{_count(trace.events, 'event')} of {of} and {_count(len(trace.locks), 'lock')}"
@@ -231,7 +231,7 @@ def _waits(trace: Trace, names: dict[str, str]) -> list[str]:
 
 
 def facts(trace: Trace, name: str) -> Iterator[dict[str, Any]]:
-    """Give the same for programs: one summary, then locks, waits, convoys and what is odd."""
+    """Give the same for programs: a summary, then locks, waits, convoys and odd events."""
     yield {
         "trace": name,
         "seconds": trace.end / 1e9,
@@ -308,7 +308,7 @@ _ENDS = {
 
 
 def wait_in_words(trace: Trace, wait: Span, names: dict[str, str]) -> str:
-    """Say who waited for what, behind whom, and how it ended."""
+    """Describe a wait: the lock, the process, the holder, and how it ended."""
     words = f"{duration(wait.length)} for {names[wait.lock]} at +{duration(wait.begin)}: "
     words += printable(wait.who)
     if wait.ended in _ENDS:
@@ -337,7 +337,7 @@ def _convoys(trace: Trace, names: dict[str, str]) -> list[str]:
 
 
 def convoy_in_words(convoy: Convoy, names: dict[str, str]) -> str:
-    """Say where, when and how long, and what it was made of."""
+    """Describe a convoy: the lock, the time, and its waits and holds."""
     words = (
         f"{duration(convoy.length)} at {names[convoy.lock]} from +{duration(convoy.begin)}: "
         f"up to {convoy.most} of {convoy.waiters} waited behind {_count(convoy.holds, 'hold')}"

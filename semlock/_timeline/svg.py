@@ -1,4 +1,4 @@
-"""A timeline as SVG: one file that needs nothing else, for a light and for a dark room."""
+"""A timeline as one SVG file, with a light and a dark colour scheme."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _GAP = 4
 _LETTER = 6.1  # the width of a letter, about
 _TICKS = 10
 
-# What is narrower is drawn once for each place, however many there are.
+# Narrower spans at one place are drawn as one.
 _NARROW = 1.0
-# Nobody can point at what is narrower, so it needs no words.
+# Narrower spans have no tooltip, as a mouse can't hit them.
 _POINTED = 2.0
 
 _STYLE = """
@@ -61,7 +61,7 @@ class _Drawing:
         self._parts: list[str] = []
         self._y = 0.0
         self._scale = (_RIGHT - _LEFT) / max(1, trace.end)
-        # Where each span is drawn, for the arrows.
+        # The vertical position of each span, for the arrows.
         self._rows: dict[int, float] = {}
 
     def _x(self, at: int) -> float:
@@ -187,7 +187,7 @@ class _Drawing:
         for at, depth in lane.depths:
             x = self._x(at)
             if x - last[0] < _NARROW / 2 and depth < last[1]:
-                continue  # what is too narrow to be seen shall not hide the highest
+                continue  # too narrow to see; it must not replace the maximum
             path.append(f"H{x}V{top + depth * (_QUEUE - 4) / most:.1f}")
             last = (x, depth)
         path.append(f"V{top:.1f}z")
@@ -215,7 +215,7 @@ class _Drawing:
     def _spans(
         self, spans: Iterable[Span], top: float, height: float, *, by_process: bool
     ) -> None:
-        seen = -1.0  # up to where narrow ones are drawn
+        seen = -1.0  # the end of the last narrow span that was drawn
         for span in spans:
             begin, end = self._x(span.begin), self._x(span.end)
             self._rows[id(span)] = self._rows.get(id(span), 0.0) if by_process else top
@@ -255,7 +255,7 @@ class _Drawing:
     def _longest(self, number: int, wait: Span, hold: Span | None) -> None:
         y = self._rows.get(id(wait), 0.0) + _ROW / 2
         if hold is not None and self._rows.get(id(hold)):
-            # From where the other one let go to where this one went on.
+            # From the release of one hold to the beginning of the next.
             before = self._rows[id(hold)] + _ROW / 2
             begin, end = self._x(min(hold.end, wait.end)), self._x(wait.end)
             edge = (_ROW / 2 + 1) * (1 if before > y else -1)
@@ -289,7 +289,7 @@ class _Drawing:
 
 
 def _inside(span: Span, width: float, *, by_process: bool) -> str:
-    """Choose what can be written into a bar."""
+    """Choose the text of a bar."""
     process: Process = span.process
     tag = printable(span.tag)
     texts = [tag, duration(span.length)]
