@@ -14,7 +14,7 @@ dropped, and the next line says how many were dropped.
 
 While this is on, Python's audit hooks get each event as ``semlock.<event>``, with the lock's
 path and a dictionary of its fields, and the logger ``semlock.trace`` gets it at level DEBUG.
-While it is off it costs nothing, and there are no hooks and no log.
+While it is off, there are no audit events and no log.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import os
 import sys
 from _weakref import ref
 
-from semlock._core import capi
+from semlock._core import capi, events
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -110,9 +110,8 @@ def follow_fork() -> None:
 
 def release_now(lock: BaseLock) -> None:
     """Release a lock completely, however often it was acquired, without errors."""
-    native = lock._native
-    native.reentrant = 0
-    capi.release_lock(native, capi.POOL)
+    lock._native.reentrant = 0
+    events.release(lock)
 
 
 # ---------------------------------------------------------------- the end

@@ -6,7 +6,7 @@ import errno
 import os
 from time import monotonic, sleep, time
 
-from semlock._core import capi, explain
+from semlock._core import capi, events, explain
 from semlock._core.errors import LockHeldError, LockPathError, LockRecordError
 from semlock._core.identity import DEAD, UNKNOWN, judge
 from semlock._core.records import decode_text, printable
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 GUARD_PATIENCE = 5.0
 GUARD_PAUSE = 0.001
 _TRIES = 100
-
-# Told of what was removed, and whether a living holder may have been robbed, while somebody
-# listens to events.
-on_removed: Callable[[LockStatus, bool], object] | None = None
 
 
 def absolute(path: StrPath) -> str:
@@ -287,8 +283,8 @@ def remove_exactly(
     while True:
         outcome = capi.remove(encoded, found.instance, despite_witness=robs)
         if outcome == capi.OK:
-            if on_removed is not None:
-                on_removed(found, robs)
+            if (sink := events.sink) is not None:
+                sink.removed(found, robs=robs)
             return True
         if outcome == capi.GUARDED:
             if monotonic() >= end:

@@ -1,6 +1,6 @@
 """Counters: how often locks were acquired, waited for, lost and so on, and for how long.
 
-Counting begins with the first ``stats()``, and before that it costs nothing.  The numbers are
+Counting begins with the first ``stats()``.  The numbers are
 those of one process; a forked child begins at zero.
 """
 

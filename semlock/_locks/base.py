@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from time import monotonic, sleep, time
+from time import monotonic, monotonic_ns, sleep, time
 
-from semlock._core import capi, explain, registry, waits
+from semlock._core import capi, events, explain, registry, waits
 from semlock._core.capi import (
     HELD,
     NESTED,
@@ -285,21 +285,31 @@ class BaseLock:
         """Take the lock if it is free or its holder is dead; ``False`` if it is held."""
         native = self._native
         before = native.serial
+        sink = events.sink
+        asked = 0 if sink is None else monotonic_ns()
         try:
             if self._record is None or self._each_time:
                 self._lay_out()
             outcome = try_lock(native, POOL)
             if outcome == capi.TURN and not self._for_tasks and native.turns == capi.FAIR:
                 outcome = run(insisting(self._try))
-            return outcome != HELD and self._settle(outcome, _frame(1))
-        except BaseException:
+            won = outcome != HELD and self._settle(outcome, _frame(1))
+            if sink is not None:
+                sink.tried(self, asked, won=won)
+        except BaseException as error:
             self._undo(before)
+            if sink is not None:
+                sink.failed(self, asked, error)
             raise
+        return won
 
     def _take(self, timeout: float | None, frame: FrameType) -> None:
         native = self._native
         before = native.serial
         try:
+            if events.sink is not None:
+                run(self._acquiring(timeout, frame))
+                return
             if self._record is None or self._each_time:
                 self._lay_out()
             outcome = try_lock(native, POOL)
@@ -316,7 +326,9 @@ class BaseLock:
 
     def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         """Take the lock: what ``_take`` does, in steps; a lock system may do more."""
-        return self._from_the_first_try(timeout, frame)
+        steps = self._from_the_first_try(timeout, frame)
+        sink = events.sink
+        return steps if sink is None else sink.acquiring(self, steps)
 
     def _from_the_first_try(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         yield from self._waiting(self._try(), timeout, frame)
@@ -349,6 +361,8 @@ class BaseLock:
         won = None
         try:
             try:
+                if (sink := events.sink) is not None:
+                    sink.waits(self)
                 while not self._settle(outcome, frame, waiter):
                     waiter.failed(outcome)
                     if not (yield waiter):
@@ -473,6 +487,13 @@ class BaseLock:
             return self._settle(outcome, frame, waiter)
         return False
 
+    def _has_won(self, outcome: int, frame: FrameType) -> bool:
+        """Settle a try that was made for one of several locks, and report it if it has won."""
+        won = self._settle(outcome, frame)
+        if won and (sink := events.sink) is not None:
+            sink.won(self)
+        return won
+
     def _judge(self, frame: FrameType, *, may_wait: bool, waiter: Waiter | None = None) -> bool:
         """Look who holds the lock; ``True`` if it may be free now."""
         found = self.status()
@@ -569,7 +590,9 @@ class BaseLock:
         native = self._native
         endings = native.endings
         try:
-            outcome = release_lock(native, POOL)
+            outcome = (
+                release_lock(native, POOL) if events.sink is None else events.release(self)
+            )
         except BaseException:
             self._end(endings)
             raise
@@ -585,7 +608,9 @@ class BaseLock:
         native = self._native
         endings = native.endings
         try:
-            outcome = release_lock(native, POOL)
+            outcome = (
+                release_lock(native, POOL) if events.sink is None else events.release(self)
+            )
         except BaseException:
             self._end(endings)
             raise
@@ -605,7 +630,7 @@ class BaseLock:
 
     def _end(self, endings: int) -> None:
         """Let go once, unless that was done since ``endings`` was read."""
-        if self._native.endings == endings and release_lock(self._native, POOL) == capi.KEPT:
+        if self._native.endings == endings and events.release(self) == capi.KEPT:
             registry.first_claim_kept()
 
     def _finish_release(self, outcome: int) -> None:
@@ -614,14 +639,14 @@ class BaseLock:
             if monotonic() >= end:
                 raise explain.guarded_error(self.path, "released")
             sleep(_GUARD_PAUSE)
-            outcome = release_lock(self._native, POOL)
+            outcome = events.release(self)
         if outcome == capi.KEPT:
             # From now on this process leaves a file here while it idles, so it tidies up
             # after those who were killed while they did.
             registry.first_claim_kept()
             sweep(os.path.dirname(self.path))
         elif outcome == capi.LOST:
-            raise explain.lost_error(self)
+            raise self._lost()
         elif outcome in (capi.FREE, HELD, capi.FORKED):
             self._forked = self._forked or outcome == capi.FORKED
             raise explain.not_held_error(self)
@@ -646,9 +671,11 @@ class BaseLock:
             outcome = capi.refresh_lock(native, POOL, text, len(text))
             if outcome == OK:
                 native.stamp = now
+                if (sink := events.sink) is not None:
+                    sink.refreshed(self)
                 return True
             if outcome == capi.LOST:
-                raise explain.lost_error(self)
+                raise self._lost()
             if outcome in (capi.FREE, capi.FORKED):
                 self._forked = self._forked or outcome == capi.FORKED
                 break
@@ -664,12 +691,18 @@ class BaseLock:
         while (outcome := capi.check_lock(self._native, POOL)) == -errno.EINTR:
             pass
         if outcome == capi.LOST:
-            raise explain.lost_error(self)
+            raise self._lost()
         if outcome in (capi.FREE, capi.FORKED):
             self._forked = self._forked or outcome == capi.FORKED
             raise explain.not_held_error(self)
         if outcome < 0:
             raise capi.os_error(outcome, self.path)
+
+    def _lost(self) -> LockLostError:
+        """Report that the lock was lost, and make the error that says so."""
+        if (sink := events.sink) is not None:
+            sink.lost(self)
+        return explain.lost_error(self)
 
     # ------------------------------------------------------------------ what it says
 

@@ -71,7 +71,7 @@ def _try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> lis
                 code = batch.error(index) if outcome == _FAILED else outcome
                 before = locks[index]._native.serial
                 try:
-                    if locks[index]._settle(code, frame):
+                    if locks[index]._has_won(code, frame):
                         result[index] = locks[index]
                 except BaseException:
                     locks[index]._undo(before)
@@ -146,7 +146,7 @@ def taking_any(
     if timeout == 0:
         for lock in locks:
             fair = lock._native.turns == capi.FAIR
-            if lock._settle(lock._try() if fair else lock._try_again(), frame):
+            if lock._has_won(lock._try() if fair else lock._try_again(), frame):
                 return lock
         raise explain.timeout_error(locks[0], 0.0)
     form.refuse(locks, frame)
@@ -193,7 +193,7 @@ def _try_each(locks: list[Any], frame: FrameType) -> tuple[Any, int]:
         outcome = lock._try()
         if outcome == capi.TURN and lock._native.turns == capi.FAIR:
             others = outcome
-        elif outcome not in (HELD, capi.LOOK, capi.MINE) and lock._settle(outcome, frame):
+        elif outcome not in (HELD, capi.LOOK, capi.MINE) and lock._has_won(outcome, frame):
             return lock, OK
     return None, others
 
@@ -225,7 +225,7 @@ class _AnyOf:
         waiter = self._waiter
         if waiter.said == capi.BLIND:
             for lock in self._locks:
-                if lock._settle(lock._try_again(), frame):
+                if lock._has_won(lock._try_again(), frame):
                     return lock
             return None
         if waiter.said not in (capi.FREE, capi.LOOK):
@@ -236,7 +236,7 @@ class _AnyOf:
         if waiter.said == capi.LOOK and not lock._judge(frame, may_wait=False, waiter=waiter):
             return None
         outcome = lock._try_again() if index == self._queued else lock._try()
-        if outcome not in (HELD, capi.LOOK, capi.TURN) and lock._settle(outcome, frame):
+        if outcome not in (HELD, capi.LOOK, capi.TURN) and lock._has_won(outcome, frame):
             return lock
         if outcome == capi.TURN:
             # It is free, but for others: there are no news of it before they have it.

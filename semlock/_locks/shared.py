@@ -348,7 +348,7 @@ class SharedLock:
             if outcome not in (-errno.ENOENT, _NO_SUCH_PATH):
                 break
             self._make_directory()  # the last reader has just taken it away
-        if outcome in (HELD, LOOK) or not reader._settle(outcome, frame):
+        if outcome in (HELD, LOOK) or not reader._has_won(outcome, frame):
             return False
         if os.path.lexists(self.path):
             self._withdraw(reader)

@@ -229,7 +229,7 @@ class SlotLock:
             outcome = try_anyway(lock._native, POOL)
             if outcome == HELD or (outcome == LOOK and waiter is not None):
                 continue  # a waiter is told by the core whom to judge
-            if outcome not in (MINE, HELD) and lock._settle(outcome, frame):
+            if outcome not in (MINE, HELD) and lock._has_won(outcome, frame):
                 self._won(index)
                 return True
         return False

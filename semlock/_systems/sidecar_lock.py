@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import sys
 import threading
-from time import monotonic, time
+from time import monotonic, monotonic_ns, time
 
-from semlock._core import capi, explain, registry
-from semlock._core.capi import NESTED, OK, POOL, release_lock, this_thread, try_lock
+from semlock._core import capi, events, explain, registry
+from semlock._core.capi import NESTED, OK, POOL, this_thread, try_lock
 from semlock._core.errors import LockLostError, LockTimeoutError
 from semlock._core.identity import ALIVE
 from semlock._core.seconds import FOREVER, checked_timeout
@@ -206,13 +206,21 @@ class SidecarLock(BaseLock):
     def try_acquire(self) -> bool:
         """Take the lock if it is free; ``False`` if it is held, or stale and not removable."""
         before = self._native.serial
+        sink = events.sink
+        asked = 0 if sink is None else monotonic_ns()
         try:
-            return run(self._attempt(_frame(1), ALONE))
-        except FileLockStaleError:
-            return False
-        except BaseException:
+            try:
+                won = run(self._attempt(_frame(1), ALONE))
+            except FileLockStaleError:
+                won = False
+            if sink is not None:
+                sink.tried(self, asked, won=won)
+        except BaseException as error:
             self._undo(before)
+            if sink is not None:
+                sink.failed(self, asked, error)
             raise
+        return won
 
     def _take(self, timeout: float | None, frame: FrameType) -> None:
         before = self._native.serial
@@ -241,10 +249,18 @@ class SidecarLock(BaseLock):
         *,
         may_deadlock: bool | None = None,
     ) -> Steps[None]:
-        """Try until the lock is won, or nothing is left of the time or the retries."""
+        """Take the lock, for a manager or for none."""
         if may_deadlock is None:
             may_deadlock = not self._for_tasks
-        waiter = self._schedule(timeout)
+        steps = self._trying(timeout, frame, manager, may_deadlock=may_deadlock)
+        sink = events.sink
+        return steps if sink is None else sink.acquiring(self, steps)
+
+    def _trying(
+        self, timeout: float | None, frame: FrameType, manager: Alone, *, may_deadlock: bool
+    ) -> Steps[None]:
+        """Try until the lock is won, or nothing is left of the time or the retries."""
+        waiter = Waiter(timeout, self._retry, notice=notice_of(self))
         # A thread that waits for itself is an error only where nothing would ever end the wait.
         retries = getattr(self._retry, "retries", 0)
         endless = may_deadlock and (timeout is None or timeout >= FOREVER) and retries is None
@@ -257,6 +273,8 @@ class SidecarLock(BaseLock):
                 return
             rest = until - monotonic()
             if rest <= 0:
+                if until == 0.0 and (sink := events.sink) is not None:
+                    sink.waits(self)
                 pause = waiter.next_pause()
                 if pause is None:
                     raise timeout_error(self, waiter.waited)
@@ -268,10 +286,6 @@ class SidecarLock(BaseLock):
             free = yield (
                 Pause(min(rest, _DEAF)) if free else PauseWhileHeld(rest, self._native)
             )
-
-    def _schedule(self, timeout: float | None) -> Waiter:
-        """Begin a wait that goes by its pauses alone."""
-        return Waiter(timeout, self._retry, notice=notice_of(self))
 
     def _attempt(
         self, frame: FrameType, manager: Alone, *, endless: bool = False
@@ -470,7 +484,7 @@ class SidecarLock(BaseLock):
         end = monotonic() + GUARD_PATIENCE
         cancelled = None
         while True:
-            outcome = release_lock(self._native, POOL)
+            outcome = events.release(self)
             if outcome not in (capi.GUARDED, -errno.EINTR) or monotonic() >= end:
                 break
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from semlock._core import capi, registry, waits
+from semlock._core import capi, events, registry, waits
 from semlock._core.seconds import saturated
 from semlock._waiting.hub import hub_here
 from semlock._waiting.timers import NEVER
@@ -139,7 +139,7 @@ class AsyncWaiter(Waiter):
         self.said = capi.TIME
         self.judge = False
         if about is not None:
-            self.begun()
+            events.tell("wait", about)
         if line is not None:
             line.join(self)
 
@@ -386,8 +386,7 @@ class AsyncWaiter(Waiter):
                     line.leave(self, left)
                 if left is not None:
                     self._wait = None  # the line ends it
-                if self._about is not None:
-                    self.over()
+                self.over()
 
 
 def waiter_here(

@@ -13,7 +13,7 @@ import sys
 import time
 from math import inf
 
-from semlock._core import capi, registry, waits
+from semlock._core import capi, events, registry, waits
 from semlock._core.seconds import saturated
 from semlock._waiting.steps import Pause
 
@@ -98,7 +98,7 @@ class Waiter:
         self._lock = lock
         self._queue = queue
         self._notice = notice
-        # What is waited for, where that isn't one lock, whose own methods tell of it.
+        # What is waited for, where that isn't one lock, which reports its wait itself.
         self._about = about
         self._until: float | None = None
         self._check: float | None = None
@@ -116,13 +116,14 @@ class Waiter:
             if self._scheduled:
                 wait.pace(by_caller=True)
             registry.add_wait(wait)
-        self.begun()
-
-    def begun(self) -> None:
-        """Take note that the wait begins: a seam for those who trace."""
+        if about is not None:
+            events.tell("wait", about)
 
     def over(self) -> None:
-        """Take note that nobody waits any more, whatever is left to give back."""
+        """Report that the wait is over, whatever is left to give back."""
+        about, self._about = self._about, None
+        if about is not None:
+            events.tell("waited", about, waited=int(self.waited * 1e9))
 
     @property
     def waited(self) -> float:
@@ -278,8 +279,7 @@ class Waiter:
         if self._wait is not None:
             registry.discard_wait(self._wait)
             self._wait.end(won)
-        if self._about is not None:
-            self.over()
+        self.over()
 
 
 class PauseWhileHeld(Pause):

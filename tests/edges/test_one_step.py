@@ -9,9 +9,9 @@ import pytest
 
 import semlock
 from semlock import task
+from semlock._core import events, registry
 from semlock._events import stats, tap
 from semlock._locks import many, mine
-from semlock._locks.base import BaseLock
 from support import PATIENCE
 
 THREADS = 8
@@ -94,42 +94,42 @@ def test_any_of_many_locks_is_had_by_many_threads(tmp_path):
         lock.release()
 
 
-def test_listeners_come_and_go_in_many_threads_and_leave_the_methods_as_they_were(tmp_path):
-    original = BaseLock.try_acquire
-
+def test_listeners_come_and_go_in_many_threads_and_leave_no_sink(tmp_path):
     def work(number):
         def listener(*_):
             pass
 
         for _ in range(20):
             tap.listen(listener)
-            semlock.Lock(tmp_path / f"{number}.lock").status()
+            with semlock.Lock(tmp_path / f"{number}.lock", durability="none"):
+                pass
             tap.unlisten(listener)
 
     in_threads(work)
-    assert BaseLock.try_acquire is original
+    assert events.sink is None
     assert tap._listeners == ()
+    assert not tap._holds
 
 
 @pytest.mark.parametrize("begin", [lambda: tap.listen(print), semlock.stats])
-def test_the_methods_are_replaced_once_though_two_threads_begin_at_once(monkeypatch, begin):
-    replaced, second = [], threading.Event()
-    original = tap._replace_all
+def test_the_first_listener_comes_once_though_two_threads_begin_at_once(monkeypatch, begin):
+    came, second = [], threading.Event()
+    original = registry.all_locks
 
     def slowly():
-        replaced.append(1)
-        if len(replaced) > 1:
+        came.append(1)
+        if len(came) > 1:
             second.set()
         second.wait(0.05)  # for another thread to come in between, if it can
-        original()
+        return original()
 
-    monkeypatch.setattr(tap, "_replace_all", slowly)
+    monkeypatch.setattr(registry, "all_locks", slowly)
     in_threads(lambda _: begin(), 2)
     stats.stop()
     tap.unlisten(print)
-    assert len(replaced) == 1
+    assert len(came) == 1
     assert not tap._listeners
-    assert not tap._originals
+    assert events.sink is None
 
 
 def test_counting_that_begins_in_many_threads_counts_once(tmp_path):
