@@ -13,7 +13,7 @@ from shutil import rmtree
 
 from semlock._cli.grammar import BAD, OK, Options
 from semlock._cli.output import existing, print_json, print_line, print_wrapped
-from semlock._core import capi, waits
+from semlock._core import capi, inside, waits
 from semlock._core.identity import this_process
 from semlock._locks.lock import Lock
 
@@ -257,7 +257,7 @@ def _death(path: str) -> tuple[str, str]:
 def _events(path: str) -> tuple[str, str]:
     lock, other = Lock(path, durability="none"), Lock(path)
     lock.acquire(0)
-    wait = waits.Wait((other._native,), None, None)
+    wait = waits.Wait((inside.native(other),), None, None)
     try:
         if wait.blind:
             return LIMITED, "none: waiters look again and again, at most 50 ms apart"

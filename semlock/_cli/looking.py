@@ -19,7 +19,7 @@ from semlock._cli.output import (
 )
 from semlock._cli.systems import Eye
 from semlock._cli.waiting import Teller
-from semlock._core import capi, waits
+from semlock._core import capi, inside, waits
 from semlock._core.errors import LockPathError
 from semlock._core.queues import PREFIX
 from semlock._core.status import was_removed
@@ -82,7 +82,7 @@ def wait(options: Options) -> int:
     with Teller(quiet=options.quiet) as teller:
         waiter = Waiter(
             options.timeout,
-            wait=waits.Wait((watched._native,), None, None),
+            wait=waits.Wait((inside.native(watched),), None, None),
             notice=Notice(lambda: eye.look(options.lock), teller, None),
         )
         try:
@@ -108,7 +108,7 @@ def _let_be(found: LockStatus, waiter: Waiter, *, by_clock: bool) -> None:
     if look is None:
         return
     soon = capi.now_ns() + int(_LOOK_EVERY * 1e9)
-    by_clock = by_clock or found.unfinished or found._barred is not None
+    by_clock = by_clock or found.unfinished or inside.barred(found) is not None
     waiter.judged(look, soon if by_clock else None)
     if found.verdict == "alive" and not look.witnessed and info and info.pid and info.start:
         waiter.follow(info.pid, info.start)

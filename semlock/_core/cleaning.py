@@ -16,7 +16,7 @@ import os
 import stat
 from time import time
 
-from semlock._core import capi
+from semlock._core import capi, inside
 from semlock._core.errors import LockPathError, LockTimeoutError
 from semlock._core.folders import Folder, Leftover, as_far_as_it_goes, opened_here
 from semlock._core.queues import PREFIX, is_queue, is_ticket, queue_of
@@ -183,7 +183,8 @@ def _is_named_as_temporary(name: str) -> bool:
 
 def _reason(found: LockStatus) -> str | None:
     """Say why a file may be removed, also if only another user may remove it."""
-    return found.reason if found._barred is None else found._barred[0]
+    barred = inside.barred(found)
+    return found.reason if barred is None else barred[0]
 
 
 def _has_closed(info: LockInfo, look: capi.Instance) -> bool:
@@ -311,7 +312,7 @@ class _Search:
             reason,
             lambda: remove_exactly(found, os.fsencode(self._folder.entry(name)), robs=False),
             found.info,
-            None if found._barred is None else lambda: False,
+            None if inside.barred(found) is None else lambda: False,
         )
 
     # ------------------------------------------------------------------ directories

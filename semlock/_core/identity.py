@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._core import capi
+from semlock._core import capi, inside
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _is_written_over(info: LockInfo | None) -> bool:
     takes a lock over by writing its own record into the file writes none, and the kernel's lock
     says nothing about that program.
     """
-    return info is not None and info._is_foreign
+    return info is not None and inside.is_foreign(info)
 
 
 def _judge_record(info: LockInfo | None, seen: Instance) -> tuple[Verdict, str]:

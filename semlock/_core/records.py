@@ -6,6 +6,7 @@ other programs ignore.  ``identity.py`` judges holders, ``policy.py`` decides ab
 
 from __future__ import annotations
 
+from semlock._core import inside
 from semlock._core.capi import RECORD_LIMIT, Record
 from semlock._core.errors import LockRecordError
 
@@ -102,16 +103,6 @@ class LockInfo(_Marked):
     def replace(self, **fields: Any) -> Self:
         """Give a copy with other values of some fields."""
         return type(self)(**(self.as_dict() | fields))
-
-    def _of_named_instances(self) -> Self:
-        """Mark it as a record of a system in which semlock's own records have a token."""
-        self._names_instances = True
-        return self
-
-    @property
-    def _is_foreign(self) -> bool:
-        """Whether semlock certainly did not write the record."""
-        return self._names_instances and self.token is None and self.witness is None
 
     @property
     def holder(self) -> str:
@@ -265,15 +256,17 @@ def _usable_pid(fields: dict[str, str]) -> int:
 
 
 def info_of(fields: dict[str, str], pid: int | None, timestamp: int | None) -> LockInfo:
-    return LockInfo(
-        pid=pid,
-        timestamp=timestamp,
-        tag=fields.get("tag"),
-        host=fields.get("host"),
-        start=parse_integer(fields.get("start"), 2**63 - 1),
-        boot=fields.get("boot"),
-        pidns=parse_integer(fields.get("pidns"), 2**64 - 1),
-        timens=parse_integer(fields.get("timens"), 2**64 - 1),
-        token=fields.get("token"),
-        witness=fields.get("witness"),
-    )._of_named_instances()
+    return inside.of_named_instances(
+        LockInfo(
+            pid=pid,
+            timestamp=timestamp,
+            tag=fields.get("tag"),
+            host=fields.get("host"),
+            start=parse_integer(fields.get("start"), 2**63 - 1),
+            boot=fields.get("boot"),
+            pidns=parse_integer(fields.get("pidns"), 2**64 - 1),
+            timens=parse_integer(fields.get("timens"), 2**64 - 1),
+            token=fields.get("token"),
+            witness=fields.get("witness"),
+        )
+    )

@@ -10,6 +10,7 @@ import os
 import re
 from time import time
 
+from semlock._core import inside
 from semlock._core.capi import RECORD_LIMIT
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
@@ -56,14 +57,16 @@ def decode(content: bytes) -> LockInfo:
     """Read a record of semlock or fs-safe; ``LockRecordError`` if it is no JSON object."""
     payload = decode_object(content)
     pid, host, tag = (payload.get(name) for name in ("pid", "host", "tag"))
-    return LockInfo(
-        pid=pid if type(pid) is int and 1 <= pid <= PID_LIMIT else None,
-        timestamp=parse_iso_time(payload.get("createdAt")),
-        tag=tag if isinstance(tag, str) else None,
-        host=host if isinstance(host, str) else None,
-        token=token_of(content),
-        payload=payload,
-    )._of_named_instances()
+    return inside.of_named_instances(
+        LockInfo(
+            pid=pid if type(pid) is int and 1 <= pid <= PID_LIMIT else None,
+            timestamp=parse_iso_time(payload.get("createdAt")),
+            tag=tag if isinstance(tag, str) else None,
+            host=host if isinstance(host, str) else None,
+            token=token_of(content),
+            payload=payload,
+        )
+    )
 
 
 def token_of(content: bytes) -> str | None:

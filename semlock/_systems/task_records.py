@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from semlock._core import inside
 from semlock._core.capi import RECORD_LIMIT, Record
 from semlock._core.errors import LockRecordError
 from semlock._core.json_records import decode_object, encode_object, iso_time, milliseconds
@@ -103,9 +104,9 @@ def decode(content: bytes) -> TaskInfo:
     metadata = checked_metadata(members.get("metadata", {}))
     pid = metadata.get("process_id")
     known = {"pid": None if pid is None else int(pid), **_claims(members.get("semlock"))}
-    return TaskInfo(
-        timestamp=timestamp, host=metadata.get("hostname"), payload=members, **known
-    )._of_named_instances()
+    return inside.of_named_instances(
+        TaskInfo(timestamp=timestamp, host=metadata.get("hostname"), payload=members, **known)
+    )
 
 
 def restamp(content: bytes, info: LockInfo, now: float) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from semlock._core import inside
+
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +106,6 @@ def _level(path: str, now: float) -> int:
 def notice_of(lock: BaseLock, status: Callable[[], LockStatus] | None = None) -> Notice | None:
     """Make the notice of a wait for this lock; ``None`` if there is neither callback nor logger."""
     logger = _logger()
-    if lock._on_wait is None and logger is None:
+    if inside.on_wait(lock) is None and logger is None:
         return None
-    return Notice(status or lock.status, lock._on_wait, logger)
+    return Notice(status or lock.status, inside.on_wait(lock), logger)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from semlock._core import capi
+from semlock._core import capi, inside
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -107,13 +107,13 @@ class Wins:
 
     def awake(self) -> None:
         """Take note that it goes on, and that all wins from now on are its own."""
-        self._before = [lock._native.serial for lock in self._locks]
+        self._before = [inside.native(lock).serial for lock in self._locks]
 
     def give_back(self) -> None:
         """Let go of what was won since then."""
         if self._before is not None:
             for lock, serial in zip(self._locks, self._before, strict=True):
-                lock._undo(serial)
+                inside.undo(lock, serial)
 
 
 class Pause:
