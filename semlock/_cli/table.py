@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from semlock._cli.grammar import (
-    DIRECTORY,
-    FOLLOWED,
-    HELP,
-    SHELLS,
-    WORD,
-    Operand,
-    Option,
-    Verb,
-)
+from semlock._cli.grammar import DIRECTORY, FOLLOWED, HELP, SHELLS, WORD, Operand, Option, Verb
 from semlock._cli.options import (
     ALLOW,
     AUTO_REFRESH,
