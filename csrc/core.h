@@ -183,7 +183,7 @@ void semlock_contended_now(semlock_pool *pool, const semlock_lock *lock);
 int semlock_may_wait_alone(const semlock_lock *lock, semlock_pool *pool);
 int semlock_held_here(semlock_pool *pool, uint64_t ino);
 
-/* posix/queue.c, windows/queue.c: the queue. */
+/* posix/place.c, windows/place.c: a place in a queue. */
 int semlock_place_update(semlock_place *place, semlock_waiting *waiting, semlock_pool *pool);
 void semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock *won);
 void semlock_place_tell(semlock_place *place);
@@ -192,10 +192,72 @@ int semlock_place_stands(const semlock_place *place, uint64_t number);
 void semlock_ticket_leave(semlock_lock *lock);
 void semlock_waiting_unwatch(semlock_waiting *waiting, int64_t *mark);
 void semlock_place_forget(semlock_place *place);
-uint64_t semlock_queue_head(const char *path, int32_t directory_length, uint64_t name_hash,
-                            uint64_t above, uint64_t below);
-uint64_t semlock_queue_pass(const char *path, int32_t directory_length, uint64_t name_hash,
-                            uint64_t upto);
+
+/* common/queue.c: which queue, and the result of reading it: the tickets between two numbers,
+ * the nearest ones in order. */
+#define SEMLOCK_WHO ".who"   /* suffix of the file that shows people the ticket's owner */
+#define SEMLOCK_LATE ".late" /* suffix of a ticket that was passed by */
+#define SEMLOCK_ASKED_LATE 4 /* of so many of these the owners are checked */
+#define SEMLOCK_NEAREST 32
+
+typedef struct {
+    const char *path; /* of the lock */
+    int32_t directory_length;
+    uint64_t name_hash;
+} semlock_queue;
+
+typedef struct {
+    uint64_t above;
+    uint64_t below;
+    uint64_t own;
+    int downwards; /* the highest come first */
+    uint64_t nearest[SEMLOCK_NEAREST];
+    int32_t kept;  /* how many of them are there */
+    int32_t count; /* how many there are between the two numbers */
+    int32_t there; /* the own one is in the queue */
+    int32_t late;  /* how many are passed by */
+    uint64_t late_ones[SEMLOCK_ASKED_LATE];
+    int64_t at; /* mtime of the queue */
+} semlock_survey;
+
+semlock_queue semlock_queue_of(const semlock_lock *lock);
+semlock_queue semlock_queue_of_place(const semlock_place *place);
+int semlock_queue_path(semlock_os_char *room, const semlock_queue *queue);
+int semlock_ticket_path(semlock_os_char *room, const semlock_queue *queue, uint64_t number,
+                        const char *suffix);
+void semlock_survey_note(semlock_survey *seen, const char *name);
+int semlock_survey_read(const semlock_queue *queue, semlock_survey *seen);
+int semlock_queue_clear_late(const semlock_queue *queue, const semlock_survey *seen);
+uint64_t semlock_queue_head(const semlock_queue *queue, uint64_t above, uint64_t below);
+uint64_t semlock_queue_pass(const semlock_queue *queue, uint64_t upto);
+void semlock_place_pass_by(semlock_place *place, semlock_pool *pool);
+int semlock_place_join(semlock_place *place);
+int32_t semlock_place_text(const semlock_place *place, char text[SEMLOCK_TICKET_ROOM]);
+/* Its steps, which each platform implements. */
+int semlock_join(semlock_os_char *room, const char *directory, int32_t length,
+                 const char *name);
+int semlock_os_exists(const semlock_os_char *path);
+int semlock_queue_make(const semlock_queue *queue);
+void semlock_queue_remove(const semlock_queue *queue);
+int semlock_queue_read(const semlock_queue *queue, semlock_survey *seen);
+int semlock_ticket_make(const semlock_os_char *name, semlock_ticket *ticket);
+void semlock_ticket_made(semlock_place *place);
+int semlock_ticket_sort_out(const semlock_os_char *name);
+int semlock_ticket_pass(const semlock_queue *queue, uint64_t number);
+
+/* common/waiting.c */
+#if defined(_WIN32)
+#define SEMLOCK_ALONE_NS 0 /* waiters take a ticket at once */
+#else
+#define SEMLOCK_ALONE_NS 100000000 /* a wait up to this is not worth a ticket */
+#endif
+void semlock_waiting_by_turns(semlock_waiting *waiting);
+void semlock_waiting_look_at_all(semlock_waiting *waiting);
+void semlock_waiting_bereft(semlock_waiting *waiting);
+void semlock_waiting_is_first(semlock_waiting *waiting, uint64_t before);
+/* Its steps, which each platform implements. */
+int64_t semlock_process_open(int64_t events, int64_t pid);
+void semlock_process_close(int64_t events, int64_t process);
 int semlock_path_is_free(const char *path);
 
 /* common/turns.c: when a process makes way for waiters. */

@@ -14,6 +14,8 @@ SHARED = [
     "common/holding.c",
     "common/inspect.c",
     "common/change.c",
+    "common/waiting.c",
+    "common/queue.c",
 ]
 POSIX = [
     "posix/fork.c",
@@ -33,6 +35,7 @@ POSIX = [
     "posix/news.c",
     "posix/events.c",
     "posix/queue.c",
+    "posix/place.c",
 ]
 KQUEUE = ["kqueue/system.c", "kqueue/events.c", "kqueue/tickets.c", "kqueue/names.c"]
 WINDOWS = [
@@ -43,7 +46,7 @@ WINDOWS = [
     "windows/inspect.c",
     "windows/process.c",
     "windows/wait.c",
-    "windows/queue.c",
+    "windows/place.c",
     "windows/tickets.c",
     "windows/events.c",
     "windows/overtake.c",

@@ -99,8 +99,8 @@ others_first(const semlock_lock *queue, semlock_lock *const *locks, int32_t coun
 {
     semlock_burst *burst = burst_of(pool, queue);
     uint64_t key = key_of(queue);
-    uint64_t first = semlock_queue_head(queue->path, queue->directory_length, queue->name_hash,
-                                        semlock_passed(pool, key), UINT64_MAX);
+    semlock_queue its = semlock_queue_of(queue);
+    uint64_t first = semlock_queue_head(&its, semlock_passed(pool, key), UINT64_MAX);
     int64_t now = semlock_now_ns();
     int64_t since;
     uint64_t left;
@@ -121,8 +121,7 @@ others_first(const semlock_lock *queue, semlock_lock *const *locks, int32_t coun
     }
     semlock_store64(&burst->free_since, 0);
     /* Numbers are times, so these tickets existed during all that time. */
-    left = semlock_queue_pass(queue->path, queue->directory_length, queue->name_hash,
-                              first > (uint64_t)since ? first : (uint64_t)since);
+    left = semlock_queue_pass(&its, first > (uint64_t)since ? first : (uint64_t)since);
     if (left != 0) {
         semlock_remember_passed(pool, key, left);
     }

@@ -29,13 +29,7 @@ stand_in_queue(semlock_waiting *waiting, semlock_pool *pool)
         }
     }
     if (outcome == SEMLOCK_OK) {
-        if (before != 0) {
-            for (int32_t i = 0; i < waiting->count; i++) {
-                waiting->watches[i].due = 1; /* no ticket is before ours any more */
-            }
-        }
-        place->alarm_at = place->free_since = 0;
-        place->out_of_turn = 0;
+        semlock_waiting_is_first(waiting, before);
         return outcome;
     }
     if (before == 0) {

@@ -71,11 +71,17 @@ adopt(semlock_file *file, semlock_pool *pool, const semlock_record *record)
     return 0;
 }
 
-/* Is anything at the lock's path? */
+/* Is anything at the path?  What cannot be seen is not. */
+int
+semlock_os_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
 int
 semlock_is_at_path(const semlock_lock *lock)
 {
-    return access(lock->path, F_OK) == 0;
+    return semlock_os_exists(lock->path);
 }
 
 /* A kept claim gets P as its second name. */

@@ -107,15 +107,6 @@ semlock_waiting_has_shown(semlock_waiting *waiting)
     }
 }
 
-/* From now on the wait takes a ticket. */
-void
-semlock_waiting_by_turns(semlock_waiting *waiting)
-{
-    if (waiting->place != NULL) {
-        waiting->place->alone_until = 0;
-    }
-}
-
 int
 semlock_waiting_look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
 {

@@ -94,23 +94,3 @@ semlock_waiting_check_again(semlock_waiting *waiting)
         }
     }
 }
-
-void
-semlock_waiting_due(semlock_waiting *waiting)
-{
-    if (waiting->place != NULL) {
-        waiting->place->due = 1;
-    }
-    for (int32_t i = 0; i < waiting->count; i++) {
-        waiting->watches[i].due = 1;
-    }
-}
-
-/* Do not look at a lock for a while: it is free, but other waiters are first. */
-void
-semlock_waiting_later(semlock_waiting *waiting, int32_t which, int64_t nanoseconds)
-{
-    waiting->watches[which].again_at = semlock_now_ns() + nanoseconds;
-    waiting->watches[which].due = 1;
-    waiting->postponed = 1;
-}

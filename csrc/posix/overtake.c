@@ -61,13 +61,14 @@ static void
 note_first(semlock_place *place, semlock_pool *pool)
 {
     uint64_t chance = (uint64_t)semlock_spread(place, 1 << 20) % (uint64_t)place->ahead;
+    semlock_queue queue = semlock_queue_of_place(place);
 
     place->free_first =
-        chance >= FEW ? 0
-                      : semlock_queue_head(
-                            place->path, place->directory_length, place->name_hash,
-                            semlock_passed(pool, place->name_hash ^ place->directory_hash),
-                            place->ticket.number);
+        chance >= FEW
+            ? 0
+            : semlock_queue_head(
+                  &queue, semlock_passed(pool, place->name_hash ^ place->directory_hash),
+                  place->ticket.number);
 }
 
 /* Has a waiter before us used its turn since that was recorded? */
@@ -185,18 +186,4 @@ semlock_waiting_watch_over(semlock_waiting *waiting, semlock_pool *pool)
         place->alarm_at = next_tick(place);
     }
     return SEMLOCK_ARMED;
-}
-
-/* The lock was acquired out of turn: pass by the tickets of the waiters that did not use it.
- */
-void
-semlock_place_pass_by(semlock_place *place, semlock_pool *pool)
-{
-    uint64_t left = semlock_queue_pass(place->path, place->directory_length, place->name_hash,
-                                       place->ticket.number - 1);
-
-    place->out_of_turn = 0;
-    if (left != 0) {
-        semlock_remember_passed(pool, place->name_hash ^ place->directory_hash, left);
-    }
 }

@@ -41,8 +41,6 @@ void semlock_events_unwatch(int64_t events, int64_t mark);
 void semlock_mark_over(int64_t mark);
 int semlock_events_wait(int64_t events, int64_t process, int64_t bell, int64_t until,
                         const void *signals, int64_t *marks, int32_t room, int32_t *count);
-int64_t semlock_process_open(int64_t events, int64_t pid);
-void semlock_process_close(int64_t events, int64_t process);
 void semlock_process_forget(int64_t process);
 int semlock_system_exists(const char *path);
 int semlock_system_hears(const char *directory);
@@ -50,7 +48,6 @@ int semlock_system_hears(const char *directory);
 /* Tickets: linux/tickets.c, kqueue/tickets.c. */
 #define SEMLOCK_TICKET_MODE 0644
 int semlock_system_queues(const char *directory);
-int semlock_ticket_make(const char *name, semlock_ticket *ticket);
 int semlock_ticket_ours(const semlock_ticket *ticket, struct stat *seen);
 void semlock_ticket_close(semlock_ticket *ticket);
 void semlock_ticket_won(const semlock_ticket *ticket);
@@ -59,6 +56,11 @@ int semlock_ticket_has_writer(int fd);
 int semlock_ticket_follow(const char *name, semlock_place *place, semlock_waiting *waiting,
                           semlock_file *file);
 void semlock_ticket_unfollow(semlock_place *place, semlock_waiting *waiting);
+
+/* posix/queue.c: tickets and the files beside them. */
+void semlock_ticket_remove_who(const char *ticket);
+int semlock_ticket_remove(const char *name, const semlock_file *file);
+int semlock_ticket_remove_dead(const char *name, const semlock_file *file);
 
 /* posix/descriptors.c: stored descriptors, and whether they are still ours. */
 int semlock_open(const char *path, int flags, mode_t mode);
@@ -122,7 +124,6 @@ int semlock_system_hides_processes(void);
 void semlock_system_name_space(semlock_process *process);
 
 /* posix/file.c: names, and the steps that several calls share. */
-int semlock_join(char *room, const char *directory, int32_t length, const char *name);
 int semlock_private_path(char *room, const char *directory, int32_t length,
                          const semlock_file *file);
 int semlock_temporary_path(char *room, const char *directory, int32_t length,

@@ -10,8 +10,6 @@
 
 #define SAFETY 1500000000 /* about how often a waiter looks without events */
 #define SELDOM 20         /* at most so many times SAFETY between two looks */
-#define ALONE 100000000   /* a wait up to this is not worth a ticket */
-#define RACES 16
 
 static int64_t
 next_safety(const semlock_waiting *waiting, const semlock_pool *pool)
@@ -96,11 +94,7 @@ sleep_with(semlock_waiting *waiting, int64_t until, const sigset_t *signals)
                                       MARKS, &count);
 
     if (outcome == SEMLOCK_GONE) {
-        /* The holder's process has ended: look at everything. */
-        semlock_process_close(waiting->events, waiting->process);
-        waiting->process = -1;
-        waiting->which = waiting->followed;
-        semlock_waiting_due(waiting);
+        semlock_waiting_bereft(waiting);
         waiting->recheck = 0;
         semlock_waiting_recheck_in(waiting, FIRST_RECHECK);
         return SEMLOCK_LOOK;
@@ -136,9 +130,7 @@ see_to_times(semlock_waiting *waiting, semlock_pool *pool)
     }
     if (waiting->pause_at != 0 && waiting->pause_at <= now) {
         waiting->pause_at = 0;
-        for (int32_t i = 0; i < waiting->count; i++) {
-            waiting->watches[i].due = 1;
-        }
+        semlock_waiting_look_at_all(waiting);
     }
     if (waiting->safety_at <= now) {
         waiting->safety_at = next_safety(waiting, pool);
@@ -203,85 +195,6 @@ semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until
     outcome = wait_with(waiting, pool, until, &before);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return outcome;
-}
-
-/* Wait, and try as soon as the lock may be free.  Returns the outcome of the wait
- * (SEMLOCK_LOOK, _BLIND, _TIME) or of the try; SEMLOCK_OK ends the wait too.  SEMLOCK_HELD:
- * other processes were faster so often that the caller should pause. */
-int
-semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
-                     int64_t until)
-{
-    if (!waiting->began && waiting->place != NULL && !waiting->blind &&
-        semlock_may_wait_alone(lock, pool)) {
-        waiting->place->alone_until = semlock_now_ns() + ALONE;
-    }
-    waiting->began = 1;
-    for (int races = 0; races < RACES; races++) {
-        int outcome = semlock_waiting_wait(waiting, pool, until);
-
-        if (outcome != SEMLOCK_FREE) {
-            return outcome;
-        }
-        outcome = semlock_try_free(lock, pool);
-        if (outcome == SEMLOCK_OK) {
-            semlock_waiting_end(waiting, pool, lock);
-        }
-        if (outcome != SEMLOCK_HELD && outcome != SEMLOCK_LOOK) {
-            return outcome;
-        }
-        semlock_waiting_by_turns(waiting);
-        semlock_contended_now(pool, lock);
-    }
-    return SEMLOCK_HELD;
-}
-
-/* Watch for the end of the holder's process too: for holders whose file reports no death. */
-int
-semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
-{
-    int fate;
-
-    if (waiting->process >= 0) {
-        semlock_process_close(waiting->events, waiting->process);
-    }
-    waiting->process = waiting->lent ? -1 : semlock_process_open(waiting->events, pid);
-    waiting->followed = waiting->which;
-    waiting->unread = 1;
-    fate = semlock_probe(pid, start);
-    if (fate == SEMLOCK_GONE || fate == SEMLOCK_RECYCLED || fate == SEMLOCK_ZOMBIE) {
-        /* It ended before it was watched, so the judgement is outdated. */
-        waiting->watches[waiting->which].judged_ino = 0;
-        return SEMLOCK_LOOK;
-    }
-    return SEMLOCK_OK;
-}
-
-/* Leave the queue, and go on waiting. */
-void
-semlock_waiting_leave(semlock_waiting *waiting, semlock_pool *pool)
-{
-    semlock_waiting_bind(waiting, pool);
-    if (waiting->place != NULL) {
-        semlock_enter(pool);
-        semlock_place_leave(waiting->place, waiting, NULL);
-        semlock_leave(pool);
-    }
-    waiting->place = NULL;
-    waiting->queued = -1;
-}
-
-/* May the caller try now, without overtaking an earlier waiter? */
-int
-semlock_waiting_in_turn(const semlock_waiting *waiting, int fair)
-{
-    const semlock_place *place = waiting->place;
-
-    if (place == NULL || place->refused ||
-        (waiting->queued >= 0 && waiting->queued != waiting->which)) {
-        return 1;
-    }
-    return place->ticket.handle >= 0 ? place->before == 0 || place->out_of_turn : !fair;
 }
 
 /* End the wait, with the lock that was acquired or NULL. */

@@ -12,7 +12,6 @@
 /* posix/look.c */
 void semlock_waiting_recheck_in(semlock_waiting *waiting, int64_t nanoseconds);
 void semlock_waiting_has_shown(semlock_waiting *waiting);
-void semlock_waiting_by_turns(semlock_waiting *waiting);
 int semlock_waiting_look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool);
 int semlock_waiting_look_first(semlock_waiting *waiting, semlock_pool *pool);
 int semlock_waiting_look_past(semlock_waiting *waiting, semlock_watch *watch,
@@ -22,7 +21,6 @@ void semlock_waiting_unwatch_all(semlock_waiting *waiting);
 /* posix/overtake.c */
 int64_t semlock_spread(const void *who, int64_t span);
 int semlock_waiting_watch_over(semlock_waiting *waiting, semlock_pool *pool);
-void semlock_place_pass_by(semlock_place *place, semlock_pool *pool);
 
 /* posix/arm.c */
 int64_t semlock_waiting_tell_at(const semlock_place *place);

@@ -16,14 +16,6 @@ create_new(const WCHAR *path, DWORD attributes)
                        CREATE_NEW, attributes | FILE_FLAG_OPEN_REPARSE_POINT, NULL);
 }
 
-/* Errors that Windows gives for a name that is being deleted, and in other cases. */
-static int
-is_transient(int outcome)
-{
-    return outcome == -ERROR_ACCESS_DENIED || outcome == -ERROR_SHARING_VIOLATION ||
-           outcome == -ERROR_DELETE_PENDING;
-}
-
 int
 semlock_is_short(int outcome)
 {
@@ -38,7 +30,7 @@ publish_failed(const WCHAR *path, int error)
     if (error == -ERROR_ALREADY_EXISTS || error == -ERROR_FILE_EXISTS) {
         return SEMLOCK_HELD;
     }
-    return is_transient(error) && semlock_exists(path) == 1 ? SEMLOCK_HELD : error;
+    return semlock_is_transient(error) && semlock_exists(path) == 1 ? SEMLOCK_HELD : error;
 }
 
 /* Record what was just created: its identity, the kind of its filesystem, and the witness.
@@ -221,7 +213,7 @@ semlock_create_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_recor
         if (!in_place && semlock_is_unsupported(outcome)) {
             in_place = 1;
         }
-        else if (is_transient(outcome) && again < TRANSIENT_TRIES) {
+        else if (semlock_is_transient(outcome) && again < TRANSIENT_TRIES) {
             semlock_yield(); /* the deletion may be complete by now */
         }
         else if (outcome != SEMLOCK_CHANGED) {
@@ -234,13 +226,12 @@ semlock_create_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_recor
     return outcome;
 }
 
-/* Is anything at the lock's path? */
 int
 semlock_is_at_path(const semlock_lock *lock)
 {
     WCHAR path[SEMLOCK_PATH_ROOM];
 
-    return semlock_wide(path, lock->path, lock->path_length) == 0 && semlock_exists(path) == 1;
+    return semlock_wide(path, lock->path, lock->path_length) == 0 && semlock_os_exists(path);
 }
 
 /* Many tries in one call.  Windows has no cheaper way to check many names at once. */

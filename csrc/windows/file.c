@@ -54,6 +54,14 @@ semlock_is_unsupported(int error)
            error == -ERROR_INVALID_LEVEL;
 }
 
+/* Errors that Windows gives for a name that is being deleted, and in other cases. */
+int
+semlock_is_transient(int outcome)
+{
+    return outcome == -ERROR_ACCESS_DENIED || outcome == -ERROR_SHARING_VIOLATION ||
+           outcome == -ERROR_DELETE_PENDING;
+}
+
 /* Is the file at the path already deleted, and only there until its last handle is closed?
  *
  * Opening or querying such a file gives ERROR_ACCESS_DENIED, which can also mean missing
@@ -94,6 +102,13 @@ semlock_exists(const WCHAR *path)
         return 0;
     }
     return error == -ERROR_SHARING_VIOLATION || is_leaving(path) ? 1 : error;
+}
+
+/* Is anything at the path?  What cannot be seen is not. */
+int
+semlock_os_exists(const WCHAR *path)
+{
+    return semlock_exists(path) == 1;
 }
 
 /* The identity of a file.  Filesystems without 128-bit ids have an older call for shorter

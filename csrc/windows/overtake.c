@@ -25,9 +25,10 @@ static int
 may_overtake(semlock_place *place, semlock_pool *pool)
 {
     int64_t now = semlock_now_ns();
+    semlock_queue queue = semlock_queue_of_place(place);
     uint64_t first = semlock_queue_head(
-        place->path, place->directory_length, place->name_hash,
-        semlock_passed(pool, place->name_hash ^ place->directory_hash), place->ticket.number);
+        &queue, semlock_passed(pool, place->name_hash ^ place->directory_hash),
+        place->ticket.number);
 
     if (first != 0 && (place->free_since == 0 || place->free_first != first)) {
         place->free_since = now - UNSEEN;
@@ -41,20 +42,6 @@ may_overtake(semlock_place *place, semlock_pool *pool)
     place->out_of_turn = 1;
     place->alarm_at = now + RETRY; /* in case the try fails */
     return 1;
-}
-
-/* The lock was acquired out of turn: remove the tickets of the waiters that did not use it.
- * They create them again with their old numbers. */
-void
-semlock_place_pass_by(semlock_place *place, semlock_pool *pool)
-{
-    uint64_t left = semlock_queue_pass(place->path, place->directory_length, place->name_hash,
-                                       place->ticket.number - 1);
-
-    place->out_of_turn = 0;
-    if (left != 0) {
-        semlock_remember_passed(pool, place->name_hash ^ place->directory_hash, left);
-    }
 }
 
 /* Check that the waiters before us use the lock: SEMLOCK_FREE if we may try out of turn, else
@@ -92,11 +79,7 @@ semlock_stand_in_queue(semlock_waiting *waiting, semlock_pool *pool)
     int outcome = semlock_place_update(place, waiting, pool);
 
     if (outcome == SEMLOCK_OK) {
-        for (int32_t i = 0; i < waiting->count && before != 0; i++) {
-            waiting->watches[i].due = 1; /* no ticket is before ours any more */
-        }
-        place->alarm_at = place->free_since = 0;
-        place->out_of_turn = 0;
+        semlock_waiting_is_first(waiting, before);
     }
     else {
         int seen;

@@ -112,13 +112,22 @@ open_process(int64_t pid, DWORD rights, HANDLE *process)
     return error;
 }
 
+/* A process handle that can be waited for, or -1. */
 int64_t
-semlock_process_open(int64_t pid)
+semlock_process_open(int64_t events, int64_t pid)
 {
     HANDLE process;
     int error = open_process(pid, SYNCHRONIZE | PROCESS_QUERY_LIMITED_INFORMATION, &process);
 
+    (void)events;
     return error == 0 ? (int64_t)(intptr_t)process : -1;
+}
+
+void
+semlock_process_close(int64_t events, int64_t process)
+{
+    (void)events;
+    CloseHandle((HANDLE)(intptr_t)process);
 }
 
 /* The start time in units of 100 nanoseconds since 1601, as Windows stores it. */

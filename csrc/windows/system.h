@@ -61,7 +61,6 @@ SEMLOCK_TIED(too_large, SEMLOCK_TOO_LARGE == -ERROR_FILE_TOO_LARGE);
 
 /* windows/path.c: from the bytes that Python passes to what Windows accepts. */
 int semlock_wide(WCHAR *room, const char *path, int32_t length);
-int semlock_join(WCHAR *room, const char *directory, int32_t length, const char *name);
 int semlock_private_path(WCHAR *room, const char *directory, int32_t length,
                          const semlock_file *file);
 int semlock_temporary_path(WCHAR *room, const char *directory, int32_t length,
@@ -71,6 +70,7 @@ int semlock_temporary_path(WCHAR *room, const char *directory, int32_t length,
 int semlock_last_error(void);
 HANDLE semlock_handle(const semlock_file *file);
 int semlock_is_unsupported(int error);
+int semlock_is_transient(int error);
 int semlock_exists(const WCHAR *path);
 int semlock_identity(HANDLE handle, semlock_file *file);
 int semlock_same_file(const semlock_file *a, const semlock_file *b);
@@ -80,26 +80,8 @@ int semlock_delete(HANDLE handle, const WCHAR *path, const WCHAR *aside);
 
 /* windows/process.c */
 int64_t semlock_filetime_ns(FILETIME time);
-/* A process handle that can be waited for, or -1. */
-int64_t semlock_process_open(int64_t pid);
-
-/* windows/tickets.c: the result of reading a queue: the tickets between two numbers. */
-typedef struct {
-    uint64_t above;
-    uint64_t below;
-    uint64_t own;
-    uint64_t first; /* the lowest of them, 0 if none */
-    uint64_t last;  /* the highest */
-    int32_t ahead;  /* how many there are */
-    int32_t there;  /* the own one is in the queue */
-} semlock_survey;
 
 #define SEMLOCK_REREAD_NS 1500000000 /* how long a queue that was read is not read again */
-int semlock_queue_path(WCHAR *room, const char *path, int32_t directory_length,
-                       uint64_t name_hash, const char *inside);
-int semlock_place_ticket_path(WCHAR *room, const semlock_place *place, uint64_t number);
-int semlock_look_at_queue(const char *path, int32_t directory_length, uint64_t name_hash,
-                          semlock_survey *seen);
 
 /* windows/events.c: a watch on a directory, -1 for none; and sleeping. */
 void semlock_watch_directory(int64_t *mark, const WCHAR *directory);
@@ -112,6 +94,5 @@ int semlock_sleep_on(const HANDLE *handles, DWORD count, int64_t left);
 /* windows/overtake.c: a place in a queue while others are before it. */
 int semlock_stand_in_queue(semlock_waiting *waiting, semlock_pool *pool);
 int semlock_still_first(semlock_waiting *waiting, int32_t which, semlock_pool *pool);
-void semlock_place_pass_by(semlock_place *place, semlock_pool *pool);
 
 #endif

@@ -4,146 +4,149 @@
  * know whether the owner lives.  A ticket that remains after a power cut is treated as that of
  * a stopped process.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "windows/system.h"
 
-#define TICKET_DIGITS 16
-#define WHO L".who" /* suffix of a ticket that was taken from its owner */
+#define TRANSIENT_TRIES 4 /* while the queue's directory is being deleted */
 
-/* The path of a queue, with a suffix. */
+/* Create the ticket of this name: 0 if it is ours, SEMLOCK_HELD if the name is taken, or an
+ * error.  Errors pass while another process removes the directory. */
 int
-semlock_queue_path(WCHAR *room, const char *path, int32_t directory_length, uint64_t name_hash,
-                   const char *inside)
+semlock_ticket_make(const WCHAR *name, semlock_ticket *ticket)
 {
-    char name[80];
+    for (int tries = 0;; tries++) {
+        HANDLE handle =
+            CreateFileW(name, GENERIC_WRITE | DELETE, SEMLOCK_SHARE_ALL, NULL, CREATE_NEW,
+                        FILE_ATTRIBUTE_TEMPORARY | FILE_FLAG_DELETE_ON_CLOSE |
+                            FILE_FLAG_OPEN_REPARSE_POINT,
+                        NULL);
+        int error;
 
-    snprintf(name, sizeof name, ".semlock-%016llx.queue%s", (unsigned long long)name_hash,
-             inside);
-    return semlock_join(room, path, directory_length, name);
-}
-
-static int
-ticket_path(WCHAR *room, const char *path, int32_t directory_length, uint64_t name_hash,
-            uint64_t number)
-{
-    char name[TICKET_DIGITS + 2];
-
-    snprintf(name, sizeof name, "\\%016llx", (unsigned long long)number);
-    return semlock_queue_path(room, path, directory_length, name_hash, name);
-}
-
-int
-semlock_place_ticket_path(WCHAR *room, const semlock_place *place, uint64_t number)
-{
-    return ticket_path(room, place->path, place->directory_length, place->name_hash, number);
-}
-
-/* Does the lock have a queue?  A queue that cannot be seen prevents no try. */
-int
-semlock_queue_exists(const semlock_lock *lock)
-{
-    WCHAR queue[SEMLOCK_PATH_ROOM];
-
-    return semlock_queue_path(queue, lock->path, lock->directory_length, lock->name_hash,
-                              "") == 0 &&
-           GetFileAttributesW(queue) != INVALID_FILE_ATTRIBUTES;
-}
-
-/* The number of a ticket, or 0 if the name is not a ticket's. */
-static uint64_t
-number_of(const WCHAR *name)
-{
-    uint64_t number = 0;
-    int at;
-
-    for (at = 0; at < TICKET_DIGITS && name[at] != 0; at++) {
-        WCHAR unit = name[at];
-
-        if (unit >= L'0' && unit <= L'9') {
-            number = number << 4 | (uint64_t)(unit - L'0');
-        }
-        else if (unit >= L'a' && unit <= L'f') {
-            number = number << 4 | (uint64_t)(unit - L'a' + 10);
-        }
-        else {
+        if (handle != INVALID_HANDLE_VALUE) {
+            ticket->handle = (int64_t)(intptr_t)handle;
             return 0;
         }
+        error = semlock_last_error();
+        /* A number whose ticket is just being deleted may give access denied. */
+        if (error == -ERROR_FILE_EXISTS || semlock_exists(name) == 1) {
+            return SEMLOCK_HELD;
+        }
+        if (!semlock_is_transient(error) || tries == TRANSIENT_TRIES) {
+            return error;
+        }
+        semlock_yield();
     }
-    return at == TICKET_DIGITS && name[at] == 0 ? number : 0;
 }
 
-static void
-note(semlock_survey *seen, uint64_t number)
+/* The ticket itself shows people who waits.  An error is ignored. */
+void
+semlock_ticket_made(semlock_place *place)
 {
-    if (number == 0) {
+    char text[SEMLOCK_TICKET_ROOM];
+
+    semlock_write_all((HANDLE)(intptr_t)place->ticket.handle, text,
+                      semlock_place_text(place, text));
+}
+
+int
+semlock_queue_make(const semlock_queue *queue)
+{
+    WCHAR room[SEMLOCK_PATH_ROOM];
+    int error = semlock_queue_path(room, queue);
+
+    for (int tries = 0; error == 0; tries++) {
+        if (CreateDirectoryW(room, NULL)) {
+            return 0;
+        }
+        error = semlock_last_error();
+        if (error == -ERROR_ALREADY_EXISTS) {
+            return 0;
+        }
+        if (semlock_is_transient(error) && tries < TRANSIENT_TRIES) {
+            semlock_yield();
+            error = 0;
+        }
+    }
+    return error;
+}
+
+/* Remove the queue if it is empty. */
+void
+semlock_queue_remove(const semlock_queue *queue)
+{
+    WCHAR room[SEMLOCK_PATH_ROOM];
+
+    if (semlock_queue_path(room, queue) != 0) {
         return;
     }
-    if (number == seen->own) {
-        seen->there = 1;
-    }
-    else if (number > seen->above && number < seen->below) {
-        seen->ahead++;
-        seen->first = seen->first == 0 || number < seen->first ? number : seen->first;
-        seen->last = number > seen->last ? number : seen->last;
+    for (int tries = 0; tries < TRANSIENT_TRIES; tries++) {
+        if (RemoveDirectoryW(room) || !semlock_is_transient(semlock_last_error())) {
+            return;
+        }
+        semlock_yield(); /* others are reading it now */
     }
 }
 
-/* Find the tickets between two numbers. */
 int
-semlock_look_at_queue(const char *path, int32_t directory_length, uint64_t name_hash,
-                      semlock_survey *seen)
+semlock_queue_read(const semlock_queue *queue, semlock_survey *seen)
 {
-    WCHAR pattern[SEMLOCK_PATH_ROOM];
+    WCHAR pattern[SEMLOCK_PATH_ROOM + 2];
     WIN32_FIND_DATAW entry;
     HANDLE found;
-    int error = semlock_queue_path(pattern, path, directory_length, name_hash, "\\*");
+    int error = semlock_queue_path(pattern, queue);
 
-    seen->first = seen->last = 0;
-    seen->ahead = seen->there = 0;
     if (error != 0) {
         return error;
     }
+    lstrcatW(pattern, L"\\*");
     found = FindFirstFileExW(pattern, FindExInfoBasic, &entry, FindExSearchNameMatch, NULL,
                              FIND_FIRST_EX_LARGE_FETCH);
     if (found == INVALID_HANDLE_VALUE) {
         return semlock_last_error();
     }
     do {
-        note(seen, number_of(entry.cFileName));
+        char name[32]; /* longer than any name of ours */
+        size_t at = 0;
+
+        for (; at < sizeof name - 1 && entry.cFileName[at] != 0; at++) {
+            WCHAR unit = entry.cFileName[at];
+
+            name[at] = unit < 0x80 ? (char)unit : '?';
+        }
+        name[at] = 0;
+        semlock_survey_note(seen, name);
     } while (FindNextFileW(found, &entry));
     error = semlock_last_error();
     FindClose(found);
     return error == -ERROR_NO_MORE_FILES ? 0 : error;
 }
 
-/* The first ticket between two numbers, 0 if there is none. */
-uint64_t
-semlock_queue_head(const char *path, int32_t directory_length, uint64_t name_hash,
-                   uint64_t above, uint64_t below)
+/* The system deletes the ticket of an owner that ends: the owner of any other waits. */
+int
+semlock_ticket_sort_out(const WCHAR *name)
 {
-    semlock_survey seen = {.above = above, .below = below};
-
-    return semlock_look_at_queue(path, directory_length, name_hash, &seen) == 0 ? seen.first
-                                                                                : 0;
+    (void)name;
+    return SEMLOCK_TICKET_WAITS;
 }
 
 /* Take a ticket from its owner, which did not use a free lock: 0, or an error.  Where a
  * deleted name stays until the owner closes the file, the ticket is renamed first. */
-static int
-take_away(const WCHAR *name)
+int
+semlock_ticket_pass(const semlock_queue *queue, uint64_t number)
 {
+    WCHAR name[SEMLOCK_PATH_ROOM];
     WCHAR aside[SEMLOCK_PATH_ROOM];
-    size_t length = (size_t)lstrlenW(name);
     HANDLE handle;
-    int error, still;
+    int still;
+    int error = semlock_ticket_path(name, queue, number, "");
 
-    if (length + sizeof WHO / sizeof(WCHAR) > SEMLOCK_PATH_ROOM) {
-        return -ERROR_FILENAME_EXCED_RANGE;
+    if (error == 0) {
+        error = semlock_ticket_path(aside, queue, number, SEMLOCK_WHO);
     }
-    memcpy(aside, name, length * sizeof *name);
-    memcpy(aside + length, WHO, sizeof WHO);
+    if (error != 0) {
+        return error;
+    }
     handle = CreateFileW(name, DELETE | FILE_WRITE_ATTRIBUTES, SEMLOCK_SHARE_ALL, NULL,
                          OPEN_EXISTING, FILE_FLAG_OPEN_REPARSE_POINT, NULL);
     if (handle == INVALID_HANDLE_VALUE) {
@@ -154,28 +157,6 @@ take_away(const WCHAR *name)
     CloseHandle(handle);
     still = error != 0 ? 0 : semlock_exists(name);
     return still == 1 ? -ERROR_ACCESS_DENIED : error;
-}
-
-/* Remove all tickets up to a number, whose owners did not use a free lock.  They hold nothing,
- * and rejoin with their old numbers when they run again.  Returns the highest that could not
- * be removed, or 0. */
-uint64_t
-semlock_queue_pass(const char *path, int32_t directory_length, uint64_t name_hash,
-                   uint64_t upto)
-{
-    WCHAR name[SEMLOCK_PATH_ROOM];
-    semlock_survey seen = {.below = upto == UINT64_MAX ? upto : upto + 1};
-    uint64_t left = 0;
-
-    while (semlock_look_at_queue(path, directory_length, name_hash, &seen) == 0 &&
-           seen.first != 0) {
-        seen.above = seen.first;
-        if (ticket_path(name, path, directory_length, name_hash, seen.first) != 0 ||
-            take_away(name) != 0) {
-            left = seen.first;
-        }
-    }
-    return left;
 }
 
 int

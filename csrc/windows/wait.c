@@ -14,7 +14,6 @@
 #include "windows/system.h"
 
 #define SLICE 100000000 /* nanoseconds by which a signal handler is delayed at most */
-#define RACES 16
 #define MOST (MAXIMUM_WAIT_OBJECTS - 2) /* the most paths of a wait with events */
 
 static HANDLE
@@ -171,25 +170,6 @@ semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
     return waiting->blind || behind == SEMLOCK_BLIND ? SEMLOCK_BLIND : SEMLOCK_ARMED;
 }
 
-/* Do not look at a lock for a while: it is free, but other waiters are first. */
-void
-semlock_waiting_later(semlock_waiting *waiting, int32_t which, int64_t nanoseconds)
-{
-    waiting->watches[which].again_at = semlock_now_ns() + nanoseconds;
-    waiting->watches[which].due = 1;
-}
-
-void
-semlock_waiting_due(semlock_waiting *waiting)
-{
-    if (waiting->place != NULL) {
-        waiting->place->due = 1;
-    }
-    for (int32_t i = 0; i < waiting->count; i++) {
-        waiting->watches[i].due = 1;
-    }
-}
-
 /* Sleep until an event, until a time, or until Python may want to run a signal handler:
  * SEMLOCK_OK, SEMLOCK_LOOK if the holder's process has ended, SEMLOCK_TIME or -EINTR. */
 int
@@ -226,10 +206,7 @@ semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t unti
         return semlock_now_ns() >= until ? SEMLOCK_TIME : -EINTR;
     }
     if (marks[woken] == &waiting->process) {
-        CloseHandle(handle_of(waiting->process)); /* the holder's process has ended */
-        waiting->process = -1;
-        waiting->which = waiting->followed;
-        semlock_waiting_due(waiting);
+        semlock_waiting_bereft(waiting);
         return SEMLOCK_LOOK;
     }
     *dues[woken] = 1;
@@ -245,9 +222,7 @@ look_again(semlock_waiting *waiting)
 {
     semlock_place *place = waiting->place;
 
-    for (int32_t i = 0; i < waiting->count; i++) {
-        waiting->watches[i].due = 1;
-    }
+    semlock_waiting_look_at_all(waiting);
     if (place != NULL && !place->refused &&
         (place->mark == -1 || semlock_now_ns() >= place->read_at + SEMLOCK_REREAD_NS)) {
         place->due =
@@ -290,74 +265,6 @@ semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until
     }
 }
 
-/* Wait, and try as soon as the lock may be free; as in posix/wait.c. */
-int
-semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
-                     int64_t until)
-{
-    for (int races = 0; races < RACES; races++) {
-        int outcome = semlock_waiting_wait(waiting, pool, until);
-
-        if (outcome != SEMLOCK_FREE) {
-            return outcome;
-        }
-        outcome = semlock_try_free(lock, pool);
-        if (outcome == SEMLOCK_OK) {
-            semlock_waiting_end(waiting, pool, lock);
-        }
-        if (outcome != SEMLOCK_HELD && outcome != SEMLOCK_LOOK) {
-            return outcome;
-        }
-    }
-    return SEMLOCK_HELD;
-}
-
-/* Leave the queue, and go on waiting. */
-void
-semlock_waiting_leave(semlock_waiting *waiting, semlock_pool *pool)
-{
-    if (waiting->place != NULL) {
-        semlock_enter(pool);
-        semlock_place_leave(waiting->place, waiting, NULL);
-        semlock_leave(pool);
-    }
-    waiting->place = NULL;
-    waiting->queued = -1;
-}
-
-/* May the caller try now, without overtaking an earlier waiter? */
-int
-semlock_waiting_in_turn(const semlock_waiting *waiting, int fair)
-{
-    const semlock_place *place = waiting->place;
-
-    if (place == NULL || place->refused ||
-        (waiting->queued >= 0 && waiting->queued != waiting->which)) {
-        return 1;
-    }
-    return place->ticket.handle != -1 ? place->before == 0 || place->out_of_turn : !fair;
-}
-
-/* Watch for the end of the holder's process too. */
-int
-semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
-{
-    int fate;
-
-    if (waiting->process != -1) {
-        CloseHandle(handle_of(waiting->process));
-    }
-    waiting->process = semlock_process_open(pid);
-    waiting->followed = waiting->which;
-    fate = semlock_probe(pid, start);
-    if (fate == SEMLOCK_GONE || fate == SEMLOCK_RECYCLED || fate == SEMLOCK_ZOMBIE) {
-        /* It ended before it was watched, so the judgement is outdated. */
-        waiting->watches[waiting->which].judged_ino = 0;
-        return SEMLOCK_LOOK;
-    }
-    return SEMLOCK_OK;
-}
-
 /* End the wait, with the lock that was acquired or NULL. */
 void
 semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won)
@@ -378,7 +285,7 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
         semlock_unwatch(&waiting->watches[i].mark);
     }
     if (waiting->process != -1) {
-        CloseHandle(handle_of(waiting->process));
+        semlock_process_close(-1, waiting->process);
         waiting->process = -1;
     }
 }
@@ -388,4 +295,11 @@ void
 semlock_waiting_forget(semlock_waiting *waiting)
 {
     semlock_waiting_end(waiting, NULL, NULL);
+}
+
+void
+semlock_waiting_bind(semlock_waiting *waiting, semlock_pool *pool)
+{
+    (void)waiting;
+    (void)pool;
 }

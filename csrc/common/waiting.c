@@ -1,0 +1,141 @@
+/* Waiting, as far as it is alike everywhere: trying when a wait says so, the place in the
+ * queue, and the holder's process.  The states of a wait are drawn in semlock_api.h. */
+#include "core.h"
+
+#define RACES 16
+
+/* Wait, and try as soon as the lock may be free.  Returns the outcome of the wait
+ * (SEMLOCK_LOOK, _BLIND, _TIME) or of the try; SEMLOCK_OK ends the wait too.  SEMLOCK_HELD:
+ * other processes were faster so often that the caller should pause. */
+int
+semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
+                     int64_t until)
+{
+    if (SEMLOCK_ALONE_NS > 0 && !waiting->began && waiting->place != NULL && !waiting->blind &&
+        semlock_may_wait_alone(lock, pool)) {
+        waiting->place->alone_until = semlock_now_ns() + SEMLOCK_ALONE_NS;
+    }
+    waiting->began = 1;
+    for (int races = 0; races < RACES; races++) {
+        int outcome = semlock_waiting_wait(waiting, pool, until);
+
+        if (outcome != SEMLOCK_FREE) {
+            return outcome;
+        }
+        outcome = semlock_try_free(lock, pool);
+        if (outcome == SEMLOCK_OK) {
+            semlock_waiting_end(waiting, pool, lock);
+        }
+        if (outcome != SEMLOCK_HELD && outcome != SEMLOCK_LOOK) {
+            return outcome;
+        }
+        semlock_waiting_by_turns(waiting);
+        semlock_contended_now(pool, lock);
+    }
+    return SEMLOCK_HELD;
+}
+
+/* From now on the wait takes a ticket. */
+void
+semlock_waiting_by_turns(semlock_waiting *waiting)
+{
+    if (waiting->place != NULL) {
+        waiting->place->alone_until = 0;
+    }
+}
+
+/* Leave the queue, and go on waiting. */
+void
+semlock_waiting_leave(semlock_waiting *waiting, semlock_pool *pool)
+{
+    semlock_waiting_bind(waiting, pool);
+    if (waiting->place != NULL) {
+        semlock_enter(pool);
+        semlock_place_leave(waiting->place, waiting, NULL);
+        semlock_leave(pool);
+    }
+    waiting->place = NULL;
+    waiting->queued = -1;
+}
+
+/* May the caller try now, without overtaking an earlier waiter? */
+int
+semlock_waiting_in_turn(const semlock_waiting *waiting, int fair)
+{
+    const semlock_place *place = waiting->place;
+
+    if (place == NULL || place->refused ||
+        (waiting->queued >= 0 && waiting->queued != waiting->which)) {
+        return 1;
+    }
+    return place->ticket.handle != -1 ? place->before == 0 || place->out_of_turn : !fair;
+}
+
+/* Watch for the end of the holder's process too: for holders whose file reports no death. */
+int
+semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
+{
+    int fate;
+
+    if (waiting->process >= 0) {
+        semlock_process_close(waiting->events, waiting->process);
+    }
+    waiting->process = waiting->lent ? -1 : semlock_process_open(waiting->events, pid);
+    waiting->followed = waiting->which;
+    waiting->unread = 1;
+    fate = semlock_probe(pid, start);
+    if (fate == SEMLOCK_GONE || fate == SEMLOCK_RECYCLED || fate == SEMLOCK_ZOMBIE) {
+        /* It ended before it was watched, so the judgement is outdated. */
+        waiting->watches[waiting->which].judged_ino = 0;
+        return SEMLOCK_LOOK;
+    }
+    return SEMLOCK_OK;
+}
+
+/* All paths must be looked at. */
+void
+semlock_waiting_look_at_all(semlock_waiting *waiting)
+{
+    for (int32_t i = 0; i < waiting->count; i++) {
+        waiting->watches[i].due = 1;
+    }
+}
+
+void
+semlock_waiting_due(semlock_waiting *waiting)
+{
+    if (waiting->place != NULL) {
+        waiting->place->due = 1;
+    }
+    semlock_waiting_look_at_all(waiting);
+}
+
+/* Do not look at a lock for a while: it is free, but other waiters are first. */
+void
+semlock_waiting_later(semlock_waiting *waiting, int32_t which, int64_t nanoseconds)
+{
+    waiting->watches[which].again_at = semlock_now_ns() + nanoseconds;
+    waiting->watches[which].due = 1;
+    waiting->postponed = 1;
+}
+
+/* The holder's process has ended: look at everything. */
+void
+semlock_waiting_bereft(semlock_waiting *waiting)
+{
+    semlock_process_close(waiting->events, waiting->process);
+    waiting->process = -1;
+    waiting->which = waiting->followed;
+    semlock_waiting_due(waiting);
+}
+
+/* The waiters before this one in the queue are gone: look at the locks. */
+void
+semlock_waiting_is_first(semlock_waiting *waiting, uint64_t before)
+{
+    if (before != 0) {
+        semlock_waiting_look_at_all(waiting); /* no ticket is before ours any more */
+    }
+    waiting->place->alarm_at = waiting->place->free_since = 0;
+    waiting->place->out_of_turn = 0;
+}
