@@ -140,10 +140,10 @@ _MECHANISMS = {
     ),
     # Release, refresh and removal look whether the path still names their file.
     "path": (
-        "common/change.c common/record.c",
-        r"still = (semlock_(?:still_at|path_has)\()",
-        r"still = OUT ? 1 : \1",
-        2,
+        "common/change.c common/holding.c posix/release.c",
+        r"( still = (?:guard == SEMLOCK_GUARDED \? 0 : )?)(semlock_still_(?:at|held)\()",
+        r"\1OUT ? 1 : \2",
+        3,
     ),
     # Removal compares what is there with what was judged.
     "bytes": (

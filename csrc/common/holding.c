@@ -113,10 +113,10 @@ static int
 check_held(semlock_lock *lock, semlock_os_file opened, const void *argument)
 {
     semlock_view seen = {0};
-    int still = semlock_still_held(lock, opened, &seen);
+    int held = semlock_still_held(lock, opened, &seen);
 
     (void)argument;
-    return still == 1 ? SEMLOCK_OK : (still == 0 ? SEMLOCK_LOST : still);
+    return held == 1 ? SEMLOCK_OK : (held == 0 ? SEMLOCK_LOST : held);
 }
 
 int
