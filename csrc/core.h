@@ -17,6 +17,7 @@
 #define SEMLOCK_VOUCHED_NS 100000000 /* how long a taken witness is not tested again */
 #define SEMLOCK_SAME_NS 20000000    /* the largest difference of a file's time and the clock */
 #define SEMLOCK_UMASK_NS 1000000000 /* how long the umask of a kept claim is trusted */
+#define SEMLOCK_TAKEN 32 /* an outcome of the core alone: another ticket has that name */
 #define SEMLOCK_NO_HASH 14695981039346656037u
 #define SEMLOCK_STOPPED_NS 200000000 /* a free lock is left so long by a stopped waiter */
 

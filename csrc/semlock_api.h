@@ -32,8 +32,8 @@
  *
  *   semlock_try, _anyway   OK, HELD, LOOK, MINE, NESTED, TURN, FORKED
  *   semlock_try_many       the same for each lock, errors beside it
- *   semlock_release        OK, KEPT, NESTED, FREE, LOST, HELD (another thread
- *                          holds a reentrant one), GUARDED, FORKED
+ *   semlock_release        OK, KEPT, NESTED, FREE, LOST, OTHER_THREAD, GUARDED,
+ *                          FORKED
  *   semlock_check          OK, FREE, LOST, FORKED
  *   semlock_refresh        OK, FREE, LOST, GUARDED, FORKED
  *   semlock_detach         OK, FORKED
@@ -46,11 +46,13 @@
  *   semlock_waiting_arm    ARMED, BLIND, FREE, LOOK
  *   semlock_waiting_sleep  OK, LOOK, TIME
  *   semlock_waiting_wait   FREE, LOOK, BLIND, TIME
- *   semlock_waiting_take   OK, LOOK, BLIND, TIME, HELD (other processes were
- *                          faster), or another outcome of the try
+ *   semlock_waiting_take   OK, LOOK, BLIND, TIME, RACED, or of the try: MINE,
+ *                          NESTED, FORKED
  *   semlock_waiting_follow OK, LOOK
  *   semlock_ticket_clean   OK, ALIVE, FREE
- *   semlock_must_make_way  OK, HELD, TURN
+ *   semlock_must_make_way, _to_any
+ *                          OK: no; HELD, TURN: waiters come first, and each lock
+ *                          is held, or one is free
  *   semlock_probe          one of SEMLOCK_RUNS to SEMLOCK_ZOMBIE
  *
  * Only semlock_waiting_sleep, _wait and _take block.  A call keeps no state
@@ -60,7 +62,7 @@
 
 /* Outcomes. */
 #define SEMLOCK_OK 0      /* done */
-#define SEMLOCK_HELD 1    /* a file exists at the path */
+#define SEMLOCK_HELD 1    /* another process, object or thread holds the lock */
 #define SEMLOCK_LOOK 2    /* the same, and the caller should judge its holder */
 #define SEMLOCK_MINE 3    /* the calling thread holds this object */
 #define SEMLOCK_FREE 4    /* nothing is at the path, or nothing is held */
@@ -75,6 +77,8 @@
 #define SEMLOCK_BLIND 13  /* the same without reliable events: look again after a pause */
 #define SEMLOCK_TIME 14   /* the given time is over */
 #define SEMLOCK_FORKED 15 /* the object or record is the parent's */
+#define SEMLOCK_OTHER_THREAD 16 /* another thread holds this reentrant object */
+#define SEMLOCK_RACED 17        /* others were faster so often that the caller should pause */
 
 /* Which locks make way for waiters (`turns` of a lock). */
 #define SEMLOCK_NO_TURNS 0   /* neither checks the queue nor joins it */

@@ -229,7 +229,7 @@ semlock_object_end(semlock_lock *lock, const semlock_pool *pool, int64_t *owner)
         }
         if (lock->reentrant) {
             if (*owner != semlock_thread()) {
-                return SEMLOCK_HELD;
+                return SEMLOCK_OTHER_THREAD;
             }
             if (lock->depth > 1) {
                 lock->depth--;

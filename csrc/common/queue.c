@@ -223,7 +223,7 @@ semlock_place_join(semlock_place *place)
             semlock_ticket_made(place);
             return 0;
         }
-        if (error == SEMLOCK_HELD) {
+        if (error == SEMLOCK_TAKEN) {
             number++; /* another waiter asked at the same moment */
         }
         else if (semlock_is_gone(error)) {

@@ -5,7 +5,7 @@
 #define RACES 16
 
 /* Wait, and try as soon as the lock may be free.  Returns the outcome of the wait
- * (SEMLOCK_LOOK, _BLIND, _TIME) or of the try; SEMLOCK_OK ends the wait too.  SEMLOCK_HELD:
+ * (SEMLOCK_LOOK, _BLIND, _TIME) or of the try; SEMLOCK_OK ends the wait too.  SEMLOCK_RACED:
  * other processes were faster so often that the caller should pause. */
 int
 semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
@@ -32,7 +32,7 @@ semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool 
         semlock_waiting_by_turns(waiting);
         semlock_contended_now(pool, lock);
     }
-    return SEMLOCK_HELD;
+    return SEMLOCK_RACED;
 }
 
 /* From now on the wait takes a ticket. */

@@ -17,7 +17,7 @@ semlock_system_queues(const char *directory)
     return semlock_system_hears(directory);
 }
 
-/* Create the ticket of this name: 0 if it is ours, SEMLOCK_HELD if the name is taken,
+/* Create the ticket of this name: 0 if it is ours, SEMLOCK_TAKEN if the name is taken,
  * SEMLOCK_CHANGED if the new file was removed as that of a dead owner, or an error. */
 int
 semlock_ticket_make(const char *name, semlock_ticket *ticket)
@@ -27,7 +27,7 @@ semlock_ticket_make(const char *name, semlock_ticket *ticket)
     int error = 0;
 
     if (fd < 0) {
-        return errno == EEXIST ? SEMLOCK_HELD : -errno;
+        return errno == EEXIST ? SEMLOCK_TAKEN : -errno;
     }
     if (semlock_is_scarce(fd)) {
         error = -EMFILE;

@@ -61,7 +61,7 @@ semlock_system_queues(const char *directory)
     return 1;
 }
 
-/* Create the ticket of this name: 0 if it is ours, SEMLOCK_HELD if the name is taken,
+/* Create the ticket of this name: 0 if it is ours, SEMLOCK_TAKEN if the name is taken,
  * SEMLOCK_CHANGED if the new file was removed as that of a dead owner, or an error. */
 int
 semlock_ticket_make(const char *name, semlock_ticket *ticket)
@@ -70,7 +70,7 @@ semlock_ticket_make(const char *name, semlock_ticket *ticket)
     int fd, error = 0;
 
     if (mkfifo(name, SEMLOCK_TICKET_MODE) != 0) {
-        return errno == EEXIST ? SEMLOCK_HELD : -errno;
+        return errno == EEXIST ? SEMLOCK_TAKEN : -errno;
     }
     fd = semlock_open(name, O_RDWR | O_NONBLOCK | O_NOFOLLOW, 0);
     if (fd < 0) {

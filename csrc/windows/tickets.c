@@ -10,7 +10,7 @@
 
 #define TRANSIENT_TRIES 4 /* while the queue's directory is being deleted */
 
-/* Create the ticket of this name: 0 if it is ours, SEMLOCK_HELD if the name is taken, or an
+/* Create the ticket of this name: 0 if it is ours, SEMLOCK_TAKEN if the name is taken, or an
  * error.  Errors pass while another process removes the directory. */
 int
 semlock_ticket_make(const WCHAR *name, semlock_ticket *ticket)
@@ -30,7 +30,7 @@ semlock_ticket_make(const WCHAR *name, semlock_ticket *ticket)
         error = semlock_last_error();
         /* A number whose ticket is just being deleted may give access denied. */
         if (error == -ERROR_FILE_EXISTS || semlock_exists(name) == 1) {
-            return SEMLOCK_HELD;
+            return SEMLOCK_TAKEN;
         }
         if (!semlock_is_transient(error) || tries == TRANSIENT_TRIES) {
             return error;

@@ -291,6 +291,8 @@ class Library:
     SEMLOCK_BLIND: Final[int]
     SEMLOCK_TIME: Final[int]
     SEMLOCK_FORKED: Final[int]
+    SEMLOCK_OTHER_THREAD: Final[int]
+    SEMLOCK_RACED: Final[int]
     SEMLOCK_NO_TURNS: Final[int]
     SEMLOCK_TAKE_TURNS: Final[int]
     SEMLOCK_FAIR: Final[int]

@@ -647,7 +647,7 @@ class BaseLock:
             sweep(os.path.dirname(self.path))
         elif outcome == capi.LOST:
             raise self._lost()
-        elif outcome in (capi.FREE, HELD, capi.FORKED):
+        elif outcome in (capi.FREE, capi.OTHER_THREAD, capi.FORKED):
             self._forked = self._forked or outcome == capi.FORKED
             raise explain.not_held_error(self)
         elif outcome < 0:

@@ -282,7 +282,7 @@ class AsyncWaiter(Waiter):
 
     def _take_in(self, outcome: int, wait: LoopWait) -> None:
         """Make of what was heard whether to judge the holder, and whether others were faster."""
-        if outcome in (capi.FREE, capi.HELD):
+        if outcome in (capi.FREE, capi.RACED):
             self.passed_over = True
             self.judge = False
         elif outcome == capi.LOOK:

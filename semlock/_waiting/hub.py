@@ -143,7 +143,7 @@ class Hub:
 
         Outcomes are those of ``wait.wait()``: FREE, LOOK, or BLIND (look after a pause).  A
         sleeper's ``parked`` gives them too, and TIME; end the sleeper afterwards.  With ``news`` it
-        also gives HELD after an event that left nothing to do.  The wait must use this hub's event
+        also gives RACED after an event that left nothing to do.  The wait must use this hub's event
         source (see ``LoopWait``).
         """
         outcome = wait.wait(capi.now_ns())

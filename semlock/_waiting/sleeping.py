@@ -100,7 +100,7 @@ class Sleeper:
         """Check after an event, and wake the task if there is something to do."""
         # A task that is being woken still takes in events: it may watch other files.
         if not self.parked.done():
-            self._look(capi.HELD if self._news else capi.TIME)
+            self._look(capi.RACED if self._news else capi.TIME)
 
     def rung(self) -> None:
         """Check which waiter is before this one now."""

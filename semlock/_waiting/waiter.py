@@ -105,7 +105,7 @@ class Waiter:
         self._free = 0
         # What the core's own try said, which it makes for the lock that it was given.
         self.outcome: int | None = None
-        # What the core said last: FREE, LOOK, TIME, BLIND or HELD.
+        # What the core said last: FREE, LOOK, TIME, BLIND or RACED.
         self.said = capi.TIME
         # Whether the holder is to be judged at the next try: True and False by what the core
         # has seen, None when it could not see and the lock's own clock decides.
@@ -218,7 +218,7 @@ class Waiter:
             self._grope(wait, end)
         elif outcome == capi.TIME:
             self._time_is_over(wait)
-        elif outcome == capi.HELD:
+        elif outcome == capi.RACED:
             self._free = _LOST_RACES
             self.judge = False
         elif self._lock is None:

@@ -497,7 +497,7 @@ take(semlock_lock *lock, semlock_pool *pool)
         if (outcome == SEMLOCK_LOOK) {
             let_be(&w, lock);
         }
-        CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_LOOK || outcome == SEMLOCK_HELD);
+        CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_LOOK || outcome == SEMLOCK_RACED);
     } while (outcome != SEMLOCK_OK);
     semlock_waiting_end(&w.waiting, pool, lock);
 }

@@ -452,6 +452,15 @@ one_lock(const char *name, int32_t in_place)
     record.in_place = 0;
 }
 
+static semlock_lock *of_the_main_thread;
+
+static void
+by_another_thread(void)
+{
+    CHECK(semlock_try(of_the_main_thread, &pool) == SEMLOCK_HELD);
+    CHECK(semlock_release(of_the_main_thread, &pool) == SEMLOCK_OTHER_THREAD);
+}
+
 static void
 nested_and_detached(void)
 {
@@ -464,6 +473,9 @@ nested_and_detached(void)
     lock.reentrant = 1;
     CHECK(semlock_try(&lock, &pool) == SEMLOCK_OK);
     CHECK(semlock_try(&lock, &pool) == SEMLOCK_NESTED && lock.depth == 2);
+    of_the_main_thread = &lock;
+    in_threads(1, by_another_thread);
+    CHECK(lock.depth == 2);
     CHECK(semlock_release(&lock, &pool) == SEMLOCK_NESTED && lock.held && exists(a));
     CHECK(let_go(&lock) && !lock.held && !exists(a));
     semlock_pool_drain(&pool, NULL, 0);
@@ -829,7 +841,7 @@ take_in_turn(semlock_lock *lock)
     }
     start_wait(&w, lock, 1);
     while ((outcome = semlock_waiting_take(&w.waiting, lock, &pool, until)) != SEMLOCK_OK) {
-        CHECK(outcome == SEMLOCK_LOOK || outcome == SEMLOCK_HELD || outcome == -EINTR);
+        CHECK(outcome == SEMLOCK_LOOK || outcome == SEMLOCK_RACED || outcome == -EINTR);
         if (outcome == SEMLOCK_LOOK) {
             let_be(&w);
         }
