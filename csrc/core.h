@@ -175,6 +175,14 @@ int semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file 
 int semlock_private_remove(const semlock_file *file, const char *directory, int32_t length);
 void semlock_file_dispose(semlock_file *file, const char *directory, int32_t length);
 
+/* common/names.c */
+int32_t semlock_directory_length(const char *path, int32_t length);
+int semlock_directory_of(semlock_os_char *room, const char *path);
+int semlock_private_path(semlock_os_char *room, const char *directory, int32_t length,
+                         const semlock_file *file);
+int semlock_temporary_path(semlock_os_char *room, const char *directory, int32_t length,
+                           semlock_pool *pool);
+
 /* common/try.c */
 int semlock_try_free(semlock_lock *lock, semlock_pool *pool);
 int semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway);

@@ -7,6 +7,7 @@ import sys
 
 SHARED = [
     "common/object.c",
+    "common/names.c",
     "common/record.c",
     "common/pool.c",
     "common/turns.c",

@@ -25,23 +25,6 @@ microseconds(int64_t seconds, int64_t rest)
     return seconds * 1000000 + rest;
 }
 
-#if !defined(__NetBSD__)
-/* The wall clock time of the boot.  It changes when the clock is set. */
-static int
-boot_time(int64_t *moment)
-{
-    int name[2] = {CTL_KERN, KERN_BOOTTIME};
-    struct timeval booted;
-    size_t size = sizeof booted;
-
-    if (sysctl(name, 2, &booted, &size, NULL, 0) != 0) {
-        return -errno;
-    }
-    *moment = microseconds(booted.tv_sec, booted.tv_usec);
-    return 0;
-}
-#endif
-
 #if defined(__FreeBSD__)
 static int
 look_up_once(int64_t pid, semlock_fate *found)
@@ -112,14 +95,14 @@ semlock_system_look_up(int64_t pid, semlock_fate *found)
     int outcome;
 
     for (int again = 0; again < 8; again++) {
-        outcome = boot_time(&before);
+        outcome = semlock_system_booted(&before);
         if (outcome == 0) {
             outcome = look_up_once(pid, found);
         }
         if (outcome != 0 || found->start == 0) {
             return outcome;
         }
-        if (boot_time(&after) == 0 && before == after) {
+        if (semlock_system_booted(&after) == 0 && before == after) {
             found->start -= before;
             return 0;
         }
@@ -141,7 +124,7 @@ name_boot(char *text, size_t room)
     int64_t moment;
 
     if (sysctlbyname("kern.boot_id", id, &size, NULL, 0) != 0) {
-        if (errno == ENOENT && boot_time(&moment) == 0) {
+        if (errno == ENOENT && semlock_system_booted(&moment) == 0) {
             snprintf(text, room, "boottime-%lld", (long long)moment);
         }
         return;
@@ -171,7 +154,7 @@ name_boot(char *text, size_t room)
 {
     int64_t moment;
 
-    if (boot_time(&moment) == 0) {
+    if (semlock_system_booted(&moment) == 0) {
         snprintf(text, room, "boottime-%lld", (long long)moment);
     }
 }
@@ -278,18 +261,15 @@ semlock_system_name_space(semlock_process *process)
     name_boot(process->boot, sizeof process->boot);
 }
 
-/* The time of the boot, in nanoseconds since 1970 by the clock as it is set now; 0 if it is
- * not known. */
-int64_t
-semlock_boot_time(void)
-{
 #if defined(__NetBSD__)
+/* The start of process 1. */
+int
+semlock_system_booted(int64_t *microseconds_since_1970)
+{
     semlock_fate first;
+    int error = semlock_system_look_up(1, &first);
 
-    return semlock_system_look_up(1, &first) == 0 ? first.start * 1000 : 0;
-#else
-    int64_t moment;
-
-    return boot_time(&moment) == 0 ? moment * 1000 : 0;
-#endif
+    *microseconds_since_1970 = error == 0 ? first.start : 0;
+    return error;
 }
+#endif

@@ -3,14 +3,9 @@
 #define _NETBSD_SOURCE
 #include <sys/param.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
-#if defined(__NetBSD__)
-#include <sys/statvfs.h>
-#endif
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "posix/system.h"
@@ -21,41 +16,10 @@
  * machines would then each take the other's living holder for one of their own from before a
  * restart.  A kind that is not listed counts as remote; so does FreeBSD's nullfs, which has
  * the flag of the filesystem below it. */
-static int
-is_local_kind(const char *kind, int flagged)
-{
-    static const char *const kinds[] = {"ffs",    "ufs", "zfs",     "tmpfs", "mfs",
-                                        "ext2fs", "lfs", "msdosfs", "msdos"};
-
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(kind, kinds[i]) == 0) {
-            return flagged;
-        }
-    }
-    return 0;
-}
+const char *const semlock_local_kinds[] = {"ffs",    "ufs", "zfs",     "tmpfs", "mfs",
+                                           "ext2fs", "lfs", "msdosfs", "msdos", NULL};
 
 #if defined(__NetBSD__)
-int
-semlock_system_local(int fd)
-{
-    struct statvfs about;
-
-    return fstatvfs(fd, &about) == 0 &&
-           is_local_kind(about.f_fstypename, (about.f_flag & ST_LOCAL) != 0);
-}
-
-/* Does kqueue report every change in this directory?  Not where other machines can change it.
- */
-int
-semlock_system_hears(const char *directory)
-{
-    struct statvfs about;
-
-    return statvfs(directory, &about) == 0 &&
-           is_local_kind(about.f_fstypename, (about.f_flag & ST_LOCAL) != 0);
-}
-
 /* Does the error mean that the filesystem or its device does not support the call?  The fast
  * filesystem hides the device's error; others pass on the error of the driver. */
 static int
@@ -78,24 +42,6 @@ sync_all(int fd)
     return fsync(fd) == 0 ? 0 : -errno;
 }
 #else
-int
-semlock_system_local(int fd)
-{
-    struct statfs about;
-
-    return fstatfs(fd, &about) == 0 &&
-           is_local_kind(about.f_fstypename, (about.f_flags & MNT_LOCAL) != 0);
-}
-
-int
-semlock_system_hears(const char *directory)
-{
-    struct statfs about;
-
-    return statfs(directory, &about) == 0 &&
-           is_local_kind(about.f_fstypename, (about.f_flags & MNT_LOCAL) != 0);
-}
-
 static int
 sync_all(int fd)
 {
@@ -138,10 +84,4 @@ semlock_system_sync(int fd, int32_t durability, int overwritten)
         return fdatasync(fd) == 0 ? 0 : -errno;
     }
     return sync_all(fd);
-}
-
-int
-semlock_system_umask(void)
-{
-    return -1;
 }

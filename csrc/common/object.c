@@ -46,40 +46,6 @@ semlock_file_reset(semlock_file *file)
     file->handle = -1;
 }
 
-static int
-is_separator(char c)
-{
-#if defined(_WIN32)
-    return c == '/' || c == '\\';
-#else
-    return c == '/'; /* a backslash is part of a name */
-#endif
-}
-
-void
-semlock_set_path(semlock_lock *lock, const char *path, int32_t length)
-{
-    int32_t end = length;
-    uint64_t hash = SEMLOCK_NO_HASH;
-
-    while (end > 0 && !is_separator(path[end - 1])) {
-        end--;
-    }
-    if (end > 1) {
-        end--; /* without the separator, unless it is the root itself */
-    }
-    lock->path = path;
-    lock->path_length = length;
-    lock->directory_length = end;
-    lock->directory_hash = semlock_hash(SEMLOCK_NO_HASH, path, (size_t)end);
-    for (int32_t i = length; i > 0 && !is_separator(path[i - 1]); i--) {
-        hash = semlock_hash(hash, path + i - 1, 1);
-    }
-    lock->name_hash = hash;
-    lock->ticket.handle = -1;
-    semlock_file_reset(&lock->file);
-}
-
 /* A forked child has a copy of this memory.  Descriptors, holds and tries in it belong to the
  * parent, so they are reset here, by one thread.  Returns SEMLOCK_FORKED if the object said
  * that something was held or under way. */

@@ -25,36 +25,7 @@ semlock_system_mark(void)
  * alone is not enough: a FUSE mount may set it for files that are elsewhere.  Two machines
  * would then each take the other's living holder for one of their own from before a restart.
  * A kind that is not listed counts as remote. */
-static int
-is_local_kind(const struct statfs *about)
-{
-    static const char *const kinds[] = {"apfs", "hfs", "msdos", "exfat", "tmpfs"};
-
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(about->f_fstypename, kinds[i]) == 0) {
-            return (about->f_flags & MNT_LOCAL) != 0;
-        }
-    }
-    return 0;
-}
-
-int
-semlock_system_local(int fd)
-{
-    struct statfs about;
-
-    return fstatfs(fd, &about) == 0 && is_local_kind(&about);
-}
-
-/* Does kqueue report every change in this directory?  Not where other machines can change it.
- */
-int
-semlock_system_hears(const char *directory)
-{
-    struct statfs about;
-
-    return statfs(directory, &about) == 0 && is_local_kind(&about);
-}
+const char *const semlock_local_kinds[] = {"apfs", "hfs", "msdos", "exfat", "tmpfs", NULL};
 
 /* Does the error mean that the filesystem does not support the call, rather than that the disk
  * failed? */
@@ -132,25 +103,4 @@ int
 semlock_system_hides_processes(void)
 {
     return 0;
-}
-
-/* The time of the boot, in nanoseconds since 1970 by the clock as it is set now; 0 if it is
- * not known. */
-int64_t
-semlock_boot_time(void)
-{
-    int name[2] = {CTL_KERN, KERN_BOOTTIME};
-    struct timeval booted;
-    size_t size = sizeof booted;
-
-    if (sysctl(name, 2, &booted, &size, NULL, 0) != 0) {
-        return 0;
-    }
-    return ((int64_t)booted.tv_sec * 1000000 + booted.tv_usec) * 1000;
-}
-
-int
-semlock_system_umask(void)
-{
-    return -1;
 }

@@ -1,6 +1,14 @@
 /* macOS and the BSDs: what they have in common, mostly features that none of them has: unnamed
  * files, a witness, a table of descriptors per thread.  What differs is in darwin/system.c,
  * bsd/system.c and bsd/process.c. */
+#define _NETBSD_SOURCE
+#include <sys/param.h>
+#include <sys/mount.h>
+#include <sys/sysctl.h>
+#include <sys/time.h>
+#if defined(__NetBSD__)
+#include <sys/statvfs.h>
+#endif
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -8,6 +16,83 @@
 #include <unistd.h>
 
 #include "posix/system.h"
+
+/* NetBSD has other names for the same. */
+#if defined(__NetBSD__)
+typedef struct statvfs mount_of;
+#define ABOUT_OPEN(fd, about) fstatvfs(fd, about)
+#define ABOUT_PATH(path, about) statvfs(path, about)
+#define IS_LOCAL(about) (((about)->f_flag & ST_LOCAL) != 0)
+#else
+typedef struct statfs mount_of;
+#define ABOUT_OPEN(fd, about) fstatfs(fd, about)
+#define ABOUT_PATH(path, about) statfs(path, about)
+#define IS_LOCAL(about) (((about)->f_flags & MNT_LOCAL) != 0)
+#endif
+
+/* The system flags a filesystem as local, and its kind is known to be so. */
+static int
+is_local(const mount_of *about)
+{
+    for (const char *const *kind = semlock_local_kinds; *kind != NULL; kind++) {
+        if (strcmp(*kind, about->f_fstypename) == 0) {
+            return IS_LOCAL(about);
+        }
+    }
+    return 0;
+}
+
+int
+semlock_system_local(int fd)
+{
+    mount_of about;
+
+    return ABOUT_OPEN(fd, &about) == 0 && is_local(&about);
+}
+
+/* Does kqueue report every change in this directory?  Not where other machines can change it.
+ */
+int
+semlock_system_hears(const char *directory)
+{
+    mount_of about;
+
+    return ABOUT_PATH(directory, &about) == 0 && is_local(&about);
+}
+
+#if !defined(__NetBSD__)
+/* The wall clock time of the boot.  It changes when the clock is set. */
+int
+semlock_system_booted(int64_t *microseconds)
+{
+    int name[2] = {CTL_KERN, KERN_BOOTTIME};
+    struct timeval booted;
+    size_t size = sizeof booted;
+
+    if (sysctl(name, 2, &booted, &size, NULL, 0) != 0) {
+        return -errno;
+    }
+    *microseconds = (int64_t)booted.tv_sec * 1000000 + booted.tv_usec;
+    return 0;
+}
+#endif
+
+/* The time of the boot, in nanoseconds since 1970 by the clock as it is set now; 0 if it is
+ * not known. */
+int64_t
+semlock_boot_time(void)
+{
+    int64_t moment;
+
+    return semlock_system_booted(&moment) == 0 ? moment * 1000 : 0;
+}
+
+/* The umask cannot be read here without being changed. */
+int
+semlock_system_umask(void)
+{
+    return -1;
+}
 
 /* Random bytes. */
 void

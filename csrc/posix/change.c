@@ -86,13 +86,10 @@ semlock_remove_opened(const char *path, const semlock_view *judged, int fd, int 
                       semlock_pool *pool)
 {
     semlock_file file = semlock_file_of(judged);
-    int32_t directory_length = (int32_t)strlen(path);
+    int32_t directory_length = semlock_directory_length(path, (int32_t)strlen(path));
     int outcome;
 
     (void)fd;
-    while (directory_length > 1 && path[directory_length - 1] != '/') {
-        directory_length--;
-    }
     if (semlock_still_at(path, &file) == 0) {
         return SEMLOCK_LOST;
     }

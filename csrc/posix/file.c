@@ -81,19 +81,6 @@ semlock_join(char *room, const char *directory, int32_t length, const char *name
     return 0;
 }
 
-/* The private path of a kept claim between acquisitions.  The inode number makes the name
- * unique in its directory, and a process that finds the instance at P can find this name by
- * it. */
-int
-semlock_private_path(char *room, const char *directory, int32_t length,
-                     const semlock_file *file)
-{
-    char name[48];
-
-    snprintf(name, sizeof name, ".semlock-%llx.kept", (unsigned long long)file->ino);
-    return semlock_join(room, directory, length, name);
-}
-
 /* Link a kept claim to its lock's path by its private name.  Another file may have got the
  * private name, so the path is checked afterwards. */
 int
@@ -139,17 +126,6 @@ semlock_private_remove(const semlock_file *file, const char *directory, int32_t 
         return -errno;
     }
     return still < 0 ? still : 0;
-}
-
-int
-semlock_temporary_path(char *room, const char *directory, int32_t length, semlock_pool *pool)
-{
-    char token[33];
-    char name[64];
-
-    semlock_new_token(pool, token);
-    snprintf(name, sizeof name, ".semlock-%s.tmp", token);
-    return semlock_join(room, directory, length, name);
 }
 
 /* Take the guard: 0, SEMLOCK_GUARDED, or the error of a filesystem without flock.
@@ -237,12 +213,10 @@ int
 semlock_seen_at(const char *path, const semlock_file *file, struct stat *seen)
 {
     char directory[SEMLOCK_PATH_ROOM];
-    const char *last = strrchr(path, '/');
     int still = seems_at(path, file, seen);
     int fd;
 
-    if (still != 1 || file->local || last == NULL ||
-        semlock_join(directory, path, (int32_t)(last - path), "") != 0 ||
+    if (still != 1 || file->local || semlock_directory_of(directory, path) != 0 ||
         semlock_system_hears(directory)) {
         return still;
     }

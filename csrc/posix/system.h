@@ -119,15 +119,13 @@ typedef struct {
     int zombie;
 } semlock_fate;
 
+extern const char *const semlock_local_kinds[];   /* filesystems; the last is NULL */
+int semlock_system_booted(int64_t *microseconds); /* NetBSD alone */
 int semlock_system_look_up(int64_t pid, semlock_fate *found);
 int semlock_system_hides_processes(void);
 void semlock_system_name_space(semlock_process *process);
 
 /* posix/file.c: names, and the steps that several calls share. */
-int semlock_private_path(char *room, const char *directory, int32_t length,
-                         const semlock_file *file);
-int semlock_temporary_path(char *room, const char *directory, int32_t length,
-                           semlock_pool *pool);
 int semlock_is_link(int error);
 int semlock_is_unfinished(const struct stat *seen);
 int semlock_seen_at(const char *path, const semlock_file *file, struct stat *seen);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <string.h>
 
 #include "posix/waiting.h"
 
@@ -42,8 +41,7 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
     char directory[SEMLOCK_PATH_ROOM];
     const char *path =
         waiting->place != NULL ? waiting->place->path : waiting->watches[0].path;
-    size_t length = strlen(path);
-    int known;
+    int known = semlock_directory_of(directory, path) == 0;
 
     waiting->started = 1;
     waiting->life = semlock_life(pool);
@@ -53,10 +51,6 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
         waiting->watches[i].due = 1;
     }
     waiting->process = -1;
-    while (length > 1 && path[length - 1] != '/') {
-        length--;
-    }
-    known = semlock_join(directory, path, (int32_t)length, "") == 0;
     waiting->deaf = !known || !semlock_system_hears(directory);
     if (waiting->place != NULL) {
         waiting->place->ticket.handle = waiting->place->mark = waiting->place->bell = -1;

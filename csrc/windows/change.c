@@ -191,11 +191,9 @@ semlock_remove_opened(const char *path, const semlock_view *judged, HANDLE handl
     int outcome = semlock_wide(place, path, length);
 
     (void)guard;
-    while (length > 0 && path[length - 1] != '/' && path[length - 1] != '\\') {
-        length--;
-    }
     if (outcome == 0) {
-        outcome = semlock_temporary_path(aside, path, length, pool);
+        outcome =
+            semlock_temporary_path(aside, path, semlock_directory_length(path, length), pool);
     }
     if (outcome == 0) {
         outcome = semlock_delete(handle, place, aside);

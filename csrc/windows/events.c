@@ -1,6 +1,4 @@
 /* Windows: the events of a waiter: watches on directories, and the end of a process. */
-#include <string.h>
-
 #include "windows/system.h"
 
 /* An event loop does not read the events of a wait on Windows, so these calls do nothing. */
@@ -65,18 +63,6 @@ semlock_watch_on(int64_t *mark)
     if (!FindNextChangeNotification((HANDLE)(intptr_t)*mark)) {
         semlock_unwatch(mark);
     }
-}
-
-/* The directory part of a path. */
-int
-semlock_directory_of(WCHAR *room, const char *path)
-{
-    int32_t length = (int32_t)strlen(path);
-
-    while (length > 0 && path[length - 1] != '/' && path[length - 1] != '\\') {
-        length--;
-    }
-    return semlock_join(room, path, length, "");
 }
 
 /* Does Windows report every change in this directory?  Not where other machines can change it.

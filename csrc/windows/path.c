@@ -1,10 +1,9 @@
-/* Windows: paths and names.
+/* Windows: paths.
  *
  * A path arrives as the bytes of Python's os.fsencode: UTF-8 in which lone surrogates are
  * encoded like other characters, because Windows allows them in names.  The system's own
  * conversion would replace them, and so name another file.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "windows/system.h"
@@ -146,33 +145,4 @@ semlock_join(WCHAR *room, const char *directory, int32_t length, const char *nam
         room[units + i] = (WCHAR)(unsigned char)name[i];
     }
     return lengthen(room, units + tail);
-}
-
-/* The private path of a kept claim between acquisitions; the file id makes the name unique. */
-int
-semlock_private_path(WCHAR *room, const char *directory, int32_t length,
-                     const semlock_file *file)
-{
-    unsigned long long high = file->ino_high;
-    unsigned long long low = file->ino;
-    char name[64];
-
-    if (high != 0) {
-        snprintf(name, sizeof name, ".semlock-%llx%016llx.kept", high, low);
-    }
-    else {
-        snprintf(name, sizeof name, ".semlock-%llx.kept", low);
-    }
-    return semlock_join(room, directory, length, name);
-}
-
-int
-semlock_temporary_path(WCHAR *room, const char *directory, int32_t size, semlock_pool *pool)
-{
-    char token[33];
-    char name[64];
-
-    semlock_new_token(pool, token);
-    snprintf(name, sizeof name, ".semlock-%s.tmp", token);
-    return semlock_join(room, directory, size, name);
 }

@@ -61,10 +61,6 @@ SEMLOCK_TIED(too_large, SEMLOCK_TOO_LARGE == -ERROR_FILE_TOO_LARGE);
 
 /* windows/path.c: from the bytes that Python passes to what Windows accepts. */
 int semlock_wide(WCHAR *room, const char *path, int32_t length);
-int semlock_private_path(WCHAR *room, const char *directory, int32_t length,
-                         const semlock_file *file);
-int semlock_temporary_path(WCHAR *room, const char *directory, int32_t length,
-                           semlock_pool *pool);
 
 /* windows/file.c: the steps that several calls share. */
 int semlock_last_error(void);
@@ -87,7 +83,6 @@ int64_t semlock_filetime_ns(FILETIME time);
 void semlock_watch_directory(int64_t *mark, const WCHAR *directory);
 void semlock_watch_on(int64_t *mark);
 void semlock_unwatch(int64_t *mark);
-int semlock_directory_of(WCHAR *room, const char *path);
 int semlock_hears(const char *path);
 int semlock_sleep_on(const HANDLE *handles, DWORD count, int64_t left);
 

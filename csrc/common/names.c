@@ -1,0 +1,82 @@
+/* Paths and names: the parts of a lock's path, and the names of our own files beside it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core.h"
+
+static int
+is_separator(char c)
+{
+#if defined(_WIN32)
+    return c == '/' || c == '\\';
+#else
+    return c == '/'; /* a backslash is part of a name */
+#endif
+}
+
+/* How long the directory part of a path is, without the separator, except for the root. */
+int32_t
+semlock_directory_length(const char *path, int32_t length)
+{
+    while (length > 0 && !is_separator(path[length - 1])) {
+        length--;
+    }
+    return length > 1 ? length - 1 : length;
+}
+
+/* The directory of a path. */
+int
+semlock_directory_of(semlock_os_char *room, const char *path)
+{
+    return semlock_join(room, path, semlock_directory_length(path, (int32_t)strlen(path)), "");
+}
+
+void
+semlock_set_path(semlock_lock *lock, const char *path, int32_t length)
+{
+    int32_t end = semlock_directory_length(path, length);
+    uint64_t hash = SEMLOCK_NO_HASH;
+
+    lock->path = path;
+    lock->path_length = length;
+    lock->directory_length = end;
+    lock->directory_hash = semlock_hash(hash, path, (size_t)end);
+    for (int32_t i = length; i > 0 && !is_separator(path[i - 1]); i--) {
+        hash = semlock_hash(hash, path + i - 1, 1);
+    }
+    lock->name_hash = hash;
+    lock->ticket.handle = -1;
+    semlock_file_reset(&lock->file);
+}
+
+/* The private path of a kept claim between acquisitions.  The file's number makes the name
+ * unique in its directory, and a process that finds the instance at P can find this name by
+ * it. */
+int
+semlock_private_path(semlock_os_char *room, const char *directory, int32_t length,
+                     const semlock_file *file)
+{
+    unsigned long long high = file->ino_high; /* Windows alone has it */
+    unsigned long long low = file->ino;
+    char name[64];
+
+    if (high != 0) {
+        snprintf(name, sizeof name, ".semlock-%llx%016llx.kept", high, low);
+    }
+    else {
+        snprintf(name, sizeof name, ".semlock-%llx.kept", low);
+    }
+    return semlock_join(room, directory, length, name);
+}
+
+int
+semlock_temporary_path(semlock_os_char *room, const char *directory, int32_t length,
+                       semlock_pool *pool)
+{
+    char token[33];
+    char name[64];
+
+    semlock_new_token(pool, token);
+    snprintf(name, sizeof name, ".semlock-%s.tmp", token);
+    return semlock_join(room, directory, length, name);
+}
