@@ -1,9 +1,7 @@
 /* semlock: the protocol.  What the parts of the core share is declared in core.h.
  *
- * This comment describes the protocol, first for Linux; what other systems do
- * instead follows in each section.  "BSDs" are FreeBSD, NetBSD and OpenBSD.
- * The calling sequence, the outcomes of each call, and the states of each
- * structure are in semlock_api.h.
+ * First for Linux; what other systems do instead follows in each section.  "BSDs"
+ * are FreeBSD, NetBSD and OpenBSD.  Calls, outcomes and states: semlock_api.h.
  *
  * THE CONTRACT
  *
@@ -64,7 +62,7 @@
  *
  *   On local Linux filesystems the two locks are independent; on NFS they exclude
  *   each other.  So the witness is taken only on filesystems of known local kinds
- *   (semlock_system_local; on Windows semlock_is_local).  The record says so:
+ *   (semlock_system_local).  The record says so:
  *
  *     witness=kept   taken; free later means that the holder died or closed the file
  *     witness=left   local filesystem, but no witness, or on overlayfs, where it is
@@ -210,11 +208,8 @@
  *   token).  Check and refresh keep that descriptor and take the witness again.  A
  *   kept claim whose descriptor was lost is dropped.
  *
- *   A release must work without any new descriptor.  When none is left, idle kept
- *   claims are closed, then a descriptor in reserve, opened when the first lock
- *   gave its own up.  If another thread takes that number, Linux runs the release
- *   in a thread with its own table of descriptors; macOS and the BSDs return the
- *   error, and the lock is still held.
+ *   A release must work without any new descriptor; posix/spare.c has the steps.
+ *   Where all of them fail, the error is returned, and the lock is still held.
  *
  *   A kept claim belongs to the effective user and group that made it.  If the
  *   process has become another user, the claim is removed where that is permitted,
@@ -298,9 +293,7 @@
  *   An event source may become available later, so each look every 1 to 2 seconds
  *   asks for one.  On Windows the caller pauses.
  *
- *   A call that waits may be given a time in the past: then it does all that is due
- *   and does not sleep.  An event loop needs the event source, the bell of its
- *   place, and the time at which to call again (`look_at`).
+ *   With a time in the past a call that waits does all that is due, without a sleep.
  *
  *   On Windows no signal can interrupt the sleep, so a wait returns to Python every
  *   0.1 seconds as if interrupted, and then looks without an event too.  An event
@@ -355,8 +348,7 @@
  *   A slow machine makes the first waiter late too.  So a waiter that is late
  *   itself, or whose look takes long, waits longer: by eight times its lateness
  *   (counted up to 50 milliseconds), and its steps grow by the lateness.  Without
- *   this hundreds would try out of turn on a busy machine, or on a FUSE server with
- *   a thousand callers, which would slow it down further.
+ *   this hundreds would try out of turn on a busy machine.
  *
  *   Where P reports no events, the waiters behind the first check it every 0.2
  *   seconds, all at the same moments, with one lstat each.  With more than 64
@@ -384,13 +376,11 @@
  *   time.
  *
  *   Any other lock checks the queue only after its process has reacquired it for
- *   SEMLOCK_BURST_NS.  Trying at once is what makes an uncontended lock fast, and
- *   one burst is the most by which it delays waiters beyond their turn.  Where
- *   there is no queue, a waiter for such a lock takes no ticket at first, because
- *   creating and leaving one takes as long as the wake itself.  It takes one when
- *   the lock changed hands without it, when its process made way or came too late
- *   in the last SEMLOCK_CONTENDED_NS, when there are no events, and when it has
- *   waited for 0.1 seconds.
+ *   SEMLOCK_BURST_NS: one burst is the most by which it delays waiters beyond their
+ *   turn.  Where there is no queue, a waiter for such a lock takes no ticket at
+ *   first: that costs as much as the wake itself.  It takes one when the lock changed
+ *   hands without it, when its process made way or came too late in the last
+ *   SEMLOCK_CONTENDED_NS, when there are no events, and after 0.1 seconds.
  *
  * LIMITS
  *
@@ -404,10 +394,7 @@
  *
  * ERRORS
  *
- *   A negative return is a native error, read before any cleanup: -errno, or
- *   -GetLastError() on Windows.  After it nothing is held and nothing is left
- *   behind, except that a release that could not remove P still holds.  EINTR goes
- *   to the caller, so that Python runs its signal handlers.  An error of close(2)
- *   changes nothing.
+ *   A native error is read before any cleanup.  EINTR goes to the caller, so that
+ *   Python runs its signal handlers.  An error of close(2) changes nothing.
  */
 #include "semlock_api.h"

@@ -41,6 +41,7 @@ POSIX = [
 KQUEUE = ["kqueue/system.c", "kqueue/events.c", "kqueue/tickets.c", "kqueue/names.c"]
 WINDOWS = [
     "windows/file.c",
+    "windows/locks.c",
     "windows/path.c",
     "windows/create.c",
     "windows/change.c",

@@ -62,7 +62,7 @@ NOT_SUPPORTED, TOO_MANY_OPEN_FILES = 50, 4
 # How a process ends that is killed by a fault.
 KILLED = 9
 
-# The bytes that are locked, behind the end of every file; told in windows/file.c.
+# The bytes that are locked, behind the end of every file; told in windows/locks.c.
 WITNESS_BYTE, GUARD_BYTE = 1 << 62, (1 << 62) + 1
 
 _POINTER = struct.calcsize("P")

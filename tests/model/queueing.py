@@ -2,7 +2,7 @@
 
 Processes come, join the queue of P with the time of asking as their number, follow the ticket
 before their own, take P when they are first, keep their ticket until they let go, give up, are
-stopped for any time and killed, at any step, as in ``csrc/posix/queue.c``.  One that sees P free
+stopped for any time and killed, at any step, as in ``csrc/posix/place.c``.  One that sees P free
 and the first of the queue stopped takes P before it, and passes by the tickets before its own:
 they are renamed, and their owners give them the old names back when they run again.  What happens
 at P itself is one step here: that a process that watches P is woken is shown by the model of
