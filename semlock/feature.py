@@ -22,7 +22,7 @@ from semlock._core.identity import this_process
 from semlock._core.records import LockInfo, text_of
 from semlock._core.status import absolute, remove_exactly
 from semlock._core.verdicts import GRACE
-from semlock._locks.base import BaseLock
+from semlock._locks.lock import FileLock
 from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from semlock._core.identity import Process
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.base import LockOptions
+    from semlock._locks.options import LockOptions
 
 __all__ = [
     "STALE_SECONDS",
@@ -105,7 +105,7 @@ def stale(stale_seconds: float | None = STALE_SECONDS) -> Policy:
     return policy.Age(stale_seconds) | policy.Unreadable(GRACE)
 
 
-class FeatureLock(BaseLock):
+class FeatureLock(FileLock):
     """The lock of one feature, with the words of ``semlock.Lock``.
 
     The directory is made where it is missing.  The record has no room for a token, so a

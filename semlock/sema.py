@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.base import LockOptions
+    from semlock._locks.options import LockOptions
 
 __all__ = ["STALE_TIMEOUT", "AsyncSemaphore", "Semaphore", "decode", "stale", "status"]
 

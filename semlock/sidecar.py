@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.base import Durability
+    from semlock._locks.options import Durability
     from semlock._systems.sidecar_held import State
     from semlock._systems.sidecar_lock import Payload, ShouldReclaim, ShouldRemove
     from semlock._systems.sidecar_manager import FileLockOptions

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.base import BaseLock
+    from semlock._locks.lock import FileLock
 
     Decode: TypeAlias = Callable[[bytes], LockInfo]
     Compose: TypeAlias = Callable[[LockInfo], bytes]
@@ -103,7 +103,7 @@ class System:
         orphan: Callable[[LockStatus], str | None] | None = None,
         guard: str = "",
         refresh: Callable[[Any], float | None] = lambda lock: None,  # noqa: ARG005
-        lock: Callable[..., BaseLock] | None = None,
+        lock: Callable[..., FileLock] | None = None,
         options: tuple[str, ...] = (),
         audit: Callable[[str, str, LockInfo | None], object] | None = None,
         async_lock: Callable[..., Any] | None = None,
@@ -128,7 +128,7 @@ class System:
         self.audit = audit
         self._async_lock = async_lock
 
-    def lock(self, path: StrPath, **options: Any) -> BaseLock:
+    def lock(self, path: StrPath, **options: Any) -> FileLock:
         """Make a lock of this system; the options are those of ``semlock.Lock``."""
         if self._lock is not None:
             return self._lock(path, **options)

@@ -14,7 +14,8 @@ from semlock._cli.waiting import Teller, holding_caller
 from semlock._core import capi
 from semlock._core.errors import LockHeldError, LockTimeoutError
 from semlock._core.identity import other_process, this_process
-from semlock._core.status import GUARD_PATIENCE, remove_exactly
+from semlock._core.seconds import GUARD_PATIENCE
+from semlock._core.status import remove_exactly
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from semlock._core.identity import Process
     from semlock._core.status import LockStatus
-    from semlock._locks.base import BaseLock
+    from semlock._locks.lock import FileLock
 
 _PAUSE = 0.001
 
@@ -47,7 +48,7 @@ def _living_owner(options: Options) -> Process:
     return owner
 
 
-def _lock_for(owner: Process, options: Options) -> tuple[BaseLock, str]:
+def _lock_for(owner: Process, options: Options) -> tuple[FileLock, str]:
     system = systems.chosen(options.lock, options.dialect)
     tag = None if options.tag is None else readable(options.tag)
     lock = systems.make(
@@ -128,7 +129,7 @@ def _refused(error: LockTimeoutError | LockHeldError, options: Options) -> int:
     return HELD
 
 
-def _leave(lock: BaseLock, name: str, owner: Process, options: Options) -> int:
+def _leave(lock: FileLock, name: str, owner: Process, options: Options) -> int:
     """Leave a lock that was won to its owner, and report the owner and the record."""
     info = lock.info
     capi.detach_lock(lock._native)

@@ -142,7 +142,7 @@ def _take_all(
     """Take the locks, and wait for those who share them."""
     began = monotonic()
     if allow:
-        from semlock._locks.base import Acquired  # noqa: PLC0415 - it is there already
+        from semlock._locks.options import Acquired  # noqa: PLC0415 - it is there already
 
         acquired: Any = Acquired(locks[0])
         locks[0].reclaim(allow=allow, timeout=timeout)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.base import BaseLock
+    from semlock._locks.lock import FileLock
     from semlock.systems import System
 
 
@@ -107,7 +107,7 @@ def asked(options: Options, system: System) -> dict[str, Any]:
     return more
 
 
-def tell_of_tag(options: Options, lock: BaseLock, system: System) -> None:
+def tell_of_tag(options: Options, lock: FileLock, system: System) -> None:
     """Say that the tag isn't written if the record has no place for it."""
     if options.tag is not None and lock.tag is None and not options.quiet:
         from semlock._cli.output import say  # noqa: PLC0415 - hardly ever
@@ -132,7 +132,7 @@ def make(
     owner: Process | None = None,
     more: dict[str, Any] | None = None,
     guarded: bool = False,
-) -> BaseLock:
+) -> FileLock:
     """Make a system's lock, for this process or an owner.
 
     An owner's lock names the owner.  If it is guarded, this process keeps it until the release,
@@ -151,7 +151,7 @@ def make(
     return lock
 
 
-def keep_fresh(lock: BaseLock, system: System) -> None:
+def keep_fresh(lock: FileLock, system: System) -> None:
     """Refresh a lock that others judge by age, as long as it is held."""
     every = system.refresh(lock)
     if every is not None:
@@ -160,7 +160,7 @@ def keep_fresh(lock: BaseLock, system: System) -> None:
         heartbeat.watch(lock, every)
 
 
-def inherited(locks: list[BaseLock]) -> list[int]:
+def inherited(locks: list[FileLock]) -> list[int]:
     """Give the descriptors of the lock files for the owner to inherit.
 
     The owner's descriptor keeps the kernel's lock, so the file can't be kept for another acquire.

@@ -20,37 +20,19 @@ except ImportError as error:  # pragma: no cover - only in a broken installation
         "reinstall semlock."
     ) from error
 
+from semlock._core.outcomes import *  # noqa: F403 - they are C's too
+from semlock._core.outcomes import CHANGED, FREE, HELD, OK
+
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
     from semlock._core.compiled import Array, Bytes, semlock_lock, semlock_view
-
-OK = lib.SEMLOCK_OK
-HELD = lib.SEMLOCK_HELD
-LOOK = lib.SEMLOCK_LOOK
-MINE = lib.SEMLOCK_MINE
-FREE = lib.SEMLOCK_FREE
-LOST = lib.SEMLOCK_LOST
-CHANGED = lib.SEMLOCK_CHANGED
-GUARDED = lib.SEMLOCK_GUARDED
-ALIVE = lib.SEMLOCK_ALIVE
-NESTED = lib.SEMLOCK_NESTED
-KEPT = lib.SEMLOCK_KEPT
-TURN = lib.SEMLOCK_TURN
-ARMED = lib.SEMLOCK_ARMED
-BLIND = lib.SEMLOCK_BLIND
-TIME = lib.SEMLOCK_TIME
-FORKED = lib.SEMLOCK_FORKED
-OTHER_THREAD = lib.SEMLOCK_OTHER_THREAD
-RACED = lib.SEMLOCK_RACED
+    from semlock._core.identity import Verdict
+    from semlock._core.records import LockInfo
 
 WITNESSED = lib.SEMLOCK_WITNESSED
-
-NO_TURNS = lib.SEMLOCK_NO_TURNS
-TAKE_TURNS = lib.SEMLOCK_TAKE_TURNS
-FAIR = lib.SEMLOCK_FAIR
 
 REGULAR = lib.SEMLOCK_REGULAR
 SYMLINK = lib.SEMLOCK_SYMLINK
@@ -270,6 +252,18 @@ class Instance:
     def witnessed(self) -> bool:
         """Whether a live process has the kernel's lock on it."""
         return self.view.witness == 1
+
+    def evidence(self, info: LockInfo | None) -> tuple[Verdict, str]:
+        """Say whether its holder lives, and how that is known."""
+        from semlock._core.identity import judge  # noqa: PLC0415 - it calls this module
+
+        return judge(info, self)
+
+    def keeper(self, path: str) -> str | None:
+        """Name the user who alone may remove it, beside root; ``None`` if this one may too."""
+        from semlock._core.sticky import keeper_of  # noqa: PLC0415 - for stale ones only
+
+        return keeper_of(path, self)
 
 
 def look(path: bytes) -> Instance | None:

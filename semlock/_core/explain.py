@@ -17,20 +17,17 @@ from semlock._core.errors import (
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import CodeType, FrameType
     from typing import Literal
 
     from semlock._core.status import LockStatus
     from semlock._locks.base import BaseLock
+    from semlock._locks.lock_object import LockObject
 
 _AT_ONCE = 0.05
 
 # What the system says of a path whose directory is missing; -3 is Windows' ERROR_PATH_NOT_FOUND.
 NO_DIRECTORY = (-errno.ENOENT, -errno.ENOTDIR, -3)
-
-# Finds the object of this process that holds a lock; set by the module that knows the objects.
-holder_here: Callable[[BaseLock], BaseLock | None] | None = None
 
 
 def where(place: tuple[CodeType, int] | None) -> str:
@@ -46,7 +43,7 @@ def where(place: tuple[CodeType, int] | None) -> str:
     return f"{code.co_filename}:{line}"
 
 
-def _status(lock: BaseLock) -> LockStatus | None:
+def _status(lock: LockObject) -> LockStatus | None:
     try:
         return lock.status()
     except OSError:
@@ -163,7 +160,7 @@ def _own_place(lock: BaseLock, found: LockStatus) -> str:
     if info is None or (info.pid, info.boot, info.pidns or 0) != (me.pid, me.boot, me.pidns):
         return ""
     try:
-        holder = None if holder_here is None else holder_here(lock)
+        holder = lock._holder_here()
     except OSError:
         holder = None
     return "an unknown place" if holder is None else where(holder._place)
@@ -189,7 +186,7 @@ def deadlock_error(
     )
 
 
-def lost_error(lock: BaseLock) -> LockLostError:
+def lost_error(lock: LockObject) -> LockLostError:
     """Say who has the lock that was held here."""
     found = _status(lock)
     if found is None or found.state == "free":
@@ -205,7 +202,7 @@ def lost_error(lock: BaseLock) -> LockLostError:
     )
 
 
-def not_held_error(lock: BaseLock) -> NotHeldError:
+def not_held_error(lock: LockObject) -> NotHeldError:
     """Say why there is nothing to release."""
     if lock._forked:
         why = "it was acquired before this process was forked off, and is its parent's"

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._core import waits
-    from semlock._locks.base import BaseLock
+    from semlock._stores.file import InFiles
 
 # Every lock object of this process, held or not.  It changes when an object is made or deleted,
 # never in acquire and release.
-_locks: dict[int, ref[BaseLock]] = {}
+_locks: dict[int, ref[InFiles]] = {}
 
 # Objects that were dropped while they held a lock.
-_dropped: list[BaseLock] = []
+_dropped: list[InFiles] = []
 
 # The waits that are under way: they have descriptors.
 _waits: dict[int, ref[waits.Wait]] = {}
@@ -34,21 +34,21 @@ own_threads: dict[int, int] = {}
 _forgetters: list[Callable[[], object]] = []
 
 
-def add(lock: BaseLock) -> None:
+def add(lock: InFiles) -> None:
     """Add a new lock object."""
     _locks[id(lock)] = ref(lock)
 
 
-def discard(lock: BaseLock, locks: dict[int, ref[BaseLock]] = _locks) -> None:
+def discard(lock: InFiles, locks: dict[int, ref[InFiles]] = _locks) -> None:
     """Remove a lock object that is being deleted."""
     locks.pop(id(lock), None)
 
 
 def keep(
-    lock: BaseLock,
-    locks: dict[int, ref[BaseLock]] = _locks,
-    dropped: list[BaseLock] = _dropped,
-    make: Callable[[BaseLock], ref[BaseLock]] = ref,
+    lock: InFiles,
+    locks: dict[int, ref[InFiles]] = _locks,
+    dropped: list[InFiles] = _dropped,
+    make: Callable[[InFiles], ref[InFiles]] = ref,
 ) -> None:
     """Keep an object alive that holds a lock and has no other reference."""
     dropped.append(lock)
@@ -65,12 +65,12 @@ def discard_wait(wait: waits.Wait) -> None:
     _waits.pop(id(wait), None)
 
 
-def all_locks() -> list[BaseLock]:
+def all_locks() -> list[InFiles]:
     """List the lock objects of this process."""
     return [lock for lock in (reference() for reference in list(_locks.values())) if lock]
 
 
-def held_here(dev: int, ino: int) -> BaseLock | None:
+def held_here(dev: int, ino: int) -> InFiles | None:
     """Find the object of this process that holds the file with this identity."""
     for lock in all_locks():
         native = lock._native
@@ -108,7 +108,7 @@ def follow_fork() -> None:
         forget()
 
 
-def release_now(lock: BaseLock) -> None:
+def release_now(lock: InFiles) -> None:
     """Release a lock completely, however often it was acquired, without errors."""
     lock._native.reentrant = 0
     events.release(lock)

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 # timers of every event loop.
 FOREVER = 1e9
 
+# How long to wait for one that keeps the lock itself locked, which others do for microseconds.
+GUARD_PATIENCE = 5.0
+
 
 def checked_timeout(timeout: Any) -> float:
     """Give the seconds of a timeout, at most ``FOREVER``."""

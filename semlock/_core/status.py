@@ -8,9 +8,9 @@ from time import monotonic, sleep, time
 
 from semlock._core import capi, events, explain
 from semlock._core.errors import LockHeldError, LockPathError, LockRecordError
-from semlock._core.identity import DEAD, UNKNOWN, judge
+from semlock._core.identity import DEAD, UNKNOWN
 from semlock._core.records import decode_text, printable
-from semlock._core.sticky import keeper_of
+from semlock._core.seconds import GUARD_PATIENCE
 from semlock._core.verdicts import reason_to_remove
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     StrPath: TypeAlias = str | os.PathLike[str]
     State: TypeAlias = Literal["free", "held", "stale", "unreadable"]
 
-# How long to wait for somebody who sits on the guard, which others hold for microseconds.
-GUARD_PATIENCE = 5.0
 GUARD_PAUSE = 0.001
 _TRIES = 100
 
@@ -115,7 +113,7 @@ class LockStatus:
     def _describe(self, look: capi.Instance, policy: Policy | None) -> None:
         self.unfinished = is_unfinished(look)
         self.changed_at = look.ctime_ns / 1e9
-        self.verdict, self.evidence = judge(self.info, look)
+        self.verdict, self.evidence = look.evidence(self.info)
         if look.error:
             self.evidence = f"it can't be read: {capi.os_error(look.error, self.path).strerror}"
         elif self.unfinished and self.verdict == UNKNOWN:
@@ -126,7 +124,7 @@ class LockStatus:
         self.reason = reason_to_remove(self, policy)
         if self.reason is None:
             return
-        keeper = keeper_of(self.path, look)
+        keeper = look.keeper(self.path)
         if keeper is None:
             self.state = "stale"
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from semlock._core import capi
-from semlock._locks.async_lock import AsyncForm, ForTasks, _this_task
+from semlock._locks.async_form import AsyncForm, ForTasks, this_task
 from semlock._waiting.hub import Parked, hub_here, is_line_here
 from semlock._waiting.steps import Wins, run_async
 
@@ -32,7 +32,7 @@ _frame = sys._getframe
 
 def task_here() -> ref[Any]:
     """Name the task that runs here; an error where there is none."""
-    task = _this_task()
+    task = this_task()
     if task is None:
         raise RuntimeError("a task holds this kind of lock, and no task runs here")
     return task
@@ -48,7 +48,7 @@ def is_held_by(lock: Any, task: object) -> bool:
 
 def is_mine(lock: Any) -> bool:
     """Tell whether the task that runs here holds a lock."""
-    return is_held_by(lock, _this_task())
+    return is_held_by(lock, this_task())
 
 
 def into_line(name: Hashable, timeout: float | None) -> Steps[tuple[bool, int]]:
@@ -111,7 +111,7 @@ class Entering:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._lock._leave(_this_task(), kind, error, traceback)
+        self._lock._leave(this_task(), kind, error, traceback)
 
 
 class HeldByTasks(ForTasks):
@@ -152,4 +152,4 @@ class HeldByTasks(ForTasks):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._leave(_this_task(), kind, error, traceback)
+        self._leave(this_task(), kind, error, traceback)

@@ -8,8 +8,8 @@ from semlock._core import explain, waits
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
 from semlock._locks.acquiring import Acquiring
+from semlock._locks.async_form import AsyncForm, refuse_enter, this_task
 from semlock._locks.async_holding import is_mine
-from semlock._locks.async_lock import AsyncForm, _this_task, refuse_enter
 from semlock._locks.many import AllAcquired, AnyWait, _distinct, taking_any
 from semlock._waiting.async_waiter import waiter_here
 from semlock._waiting.steps import Wins, run_async
@@ -42,7 +42,7 @@ class _AnyWaitOfTask(AnyWait):
     @staticmethod
     def refuse(locks: list[Any], frame: FrameType) -> None:
         """Refuse a wait that is for oneself."""
-        mine.refuse_task_all(locks, _this_task(), frame)
+        mine.refuse_task_all(locks, this_task(), frame)
 
     @staticmethod
     def waiter(locks: list[Any], timeout: float | None) -> tuple[Any, waits.Wait]:

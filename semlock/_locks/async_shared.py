@@ -7,9 +7,10 @@ import sys
 from semlock._core.errors import LockTimeoutError
 from semlock._locks import mine
 from semlock._locks.acquiring import Acquiring
+from semlock._locks.async_form import this_task
 from semlock._locks.async_holding import Entering, HeldByTasks, into_line, is_held_by, task_here
-from semlock._locks.async_lock import AsyncLock, _this_task
-from semlock._locks.base import _OWN
+from semlock._locks.async_lock import AsyncLock
+from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.shared import ReaderWait, SharedLock, readers_leaving
 from semlock._waiting.async_waiter import waiter_here
 from semlock._waiting.notice import notice_of
@@ -39,7 +40,7 @@ class _TaskReaderWait(ReaderWait):
     @staticmethod
     def refuse(reader: Lock, frame: FrameType) -> None:
         """Refuse a wait that is for oneself."""
-        mine.refuse_task(reader, _this_task(), frame)
+        mine.refuse_task(reader, this_task(), frame)
 
     @staticmethod
     def waiter(  # a task's
@@ -64,7 +65,7 @@ class _SharedWins(Wins):
         """Take note that it goes on."""
         super().awake()
         if self._me is None:
-            self._me = _this_task()
+            self._me = this_task()
             self._before_reader = self._shared._readers.get(self._me)
 
     def give_back(self) -> None:
@@ -93,13 +94,13 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
     # ------------------------------------------------------------------ the writer
 
     def acquire(  # type: ignore[override]  # this one is awaited
-        self, timeout: float | None = _OWN
+        self, timeout: float | None = OWN_TIMEOUT
     ) -> Acquiring[Self]:
         """Take the lock for oneself, waiting for all others; ``LockTimeoutError`` at the end."""
         return Acquiring(self._entered(self._steps(self._limit(timeout), _frame(1))))
 
     def exclusive(  # type: ignore[override]  # for async with
-        self, timeout: float | None = _OWN
+        self, timeout: float | None = OWN_TIMEOUT
     ) -> AbstractAsyncContextManager[Self]:
         """Hold the lock for oneself in an ``async with`` block."""
         return Entering(self, self._steps, self._limit(timeout))
@@ -132,13 +133,13 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
     # ------------------------------------------------------------------ readers
 
     def acquire_shared(  # type: ignore[override]  # this one is awaited
-        self, timeout: float | None = _OWN
+        self, timeout: float | None = OWN_TIMEOUT
     ) -> Acquiring[Self]:
         """Take the lock as a reader, waiting for a writer; ``LockTimeoutError`` at the end."""
         return Acquiring(self._entered(self._reading(self._limit(timeout), _frame(1))))
 
     def shared(  # type: ignore[override]  # for async with
-        self, timeout: float | None = _OWN
+        self, timeout: float | None = OWN_TIMEOUT
     ) -> AbstractAsyncContextManager[Self]:
         """Hold the lock as a reader in an ``async with`` block."""
         return Entering(self, self._reading, self._limit(timeout))
@@ -148,8 +149,8 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
         yield from self._sharing(timeout, frame, in_line=in_line, asked=asked)
 
     def _refuse_to_read(self, frame: FrameType) -> None:
-        mine.refuse_task(self._writer, _this_task(), frame)
-        mine.refuse_reading_task(self.path, _this_task(), frame)
+        mine.refuse_task(self._writer, this_task(), frame)
+        mine.refuse_reading_task(self.path, this_task(), frame)
 
     def _waiter(  # a task's
         self, reader: Lock, timeout: float | None, asked: int
@@ -174,7 +175,7 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
 
     def _mine(self, me: object = None) -> Any:
         if me is None:
-            me = _this_task()
+            me = this_task()
         return None if me is None else super()._mine(me)
 
     def _writes(self, me: object) -> bool:

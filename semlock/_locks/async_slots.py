@@ -7,10 +7,12 @@ import sys
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
 from semlock._locks.acquiring import Acquiring
+from semlock._locks.async_form import this_task
 from semlock._locks.async_holding import HeldByTasks, into_line, is_held_by, task_here
-from semlock._locks.async_lock import AsyncLock, _rules, _this_task
-from semlock._locks.base import _OWN
+from semlock._locks.async_lock import AsyncLock
+from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.slots import SlotLock
+from semlock._stores.async_file import rules_of
 from semlock._waiting.async_waiter import waiter_here
 from semlock._waiting.hub import released_here
 from semlock._waiting.line import crowded
@@ -48,10 +50,10 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
     _who = "task"
 
     def acquire(  # type: ignore[override]  # this one is awaited
-        self, timeout: float | None = _OWN
+        self, timeout: float | None = OWN_TIMEOUT
     ) -> Acquiring[Self]:
         """Take a slot, waiting for it; ``LockTimeoutError`` when the time is over."""
-        limit = self.timeout if timeout is _OWN else timeout
+        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
         if limit is not None:
             limit = checked_timeout(limit)
         return Acquiring(self._entered(self._steps(limit, _frame(1))))
@@ -64,7 +66,7 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
         yield from self._acquiring(timeout, frame, in_line=in_line, asked=asked)
 
     def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
-        mine.refuse_task_all(self._locks, _this_task(), frame)
+        mine.refuse_task_all(self._locks, this_task(), frame)
 
     def _waiter(self, timeout: float | None, asked: int) -> AsyncWaiter:
         locks = self._locks
@@ -84,7 +86,7 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
         """Name the line in which tasks of one loop wait for these slots, if they do in one."""
         if self._retry is not None:
             return None
-        rules = _rules(self._locks[0]._policy)
+        rules = rules_of(self._locks[0]._policy)
         return self.path, self._head._native.turns, rules, self.slots
 
     def release(self) -> None:
@@ -111,7 +113,7 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
 
     def _mine(self, me: object = None) -> Any:
         if me is None:
-            me = _this_task()
+            me = this_task()
         slots: list[Any] = self._locks
         last = slots[self._last]
         if is_held_by(last, me):

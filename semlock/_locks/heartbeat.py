@@ -77,7 +77,7 @@ def watch(lock: BaseLock, interval: float) -> None:
 
 def _lane_of(lock: BaseLock) -> _Lane:
     # A clock of the user's is asked for each beat, and so is the user's code.
-    key = (lock._native.file.dev, getattr(lock, "_clock", None))
+    key = (lock._place_kept(), getattr(lock, "_clock", None))
     lane = _lanes.get(key)
     if lane is None:
         if len(_lanes) >= _LANES_LIMIT:

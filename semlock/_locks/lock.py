@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from semlock._core import capi, registry
 from semlock._core.identity import this_process
+from semlock._core.outcomes import TAKE_TURNS
 from semlock._core.records import decode_text, encode_text
 from semlock._locks.base import BaseLock
+from semlock._stores.file import InFiles
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.base import Durability
+    from semlock._locks.options import Durability
     from semlock._waiting.waiter import Schedule
 
 
@@ -27,13 +29,23 @@ _SHARED_LIMIT = 64
 registry.on_fork(_shared.clear)
 
 
-class TextLock(BaseLock):
+class FileLock(InFiles, BaseLock):
+    """A lock that is a file.  A lock system fills in how its record is written and read."""
+
+    __slots__ = InFiles.SLOTS
+
+
+# A wrong call is told with the name that was called.
+InFiles.__init__.__qualname__ = "Lock"
+
+
+class TextLock(FileLock):
     """A lock whose record is text: ``key=value`` lines."""
 
     __slots__ = ()
 
     # Those who wait stand in a queue, and those who hold make way for them.
-    _turns = capi.TAKE_TURNS
+    _turns = TAKE_TURNS
 
     def _compose(self, owner: Process | None) -> capi.Record:
         key = (self.tag, self._mode, self._durability)
@@ -53,10 +65,6 @@ class TextLock(BaseLock):
 
     def _decode(self, content: bytes) -> LockInfo:
         return decode_text(content)
-
-
-# A wrong call is told with the name that was called.
-BaseLock.__init__.__qualname__ = "Lock"
 
 
 class Lock(TextLock):

@@ -12,6 +12,7 @@ from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
 from semlock._locks.base import BaseLock
 from semlock._locks.lock import Lock, TextLock
+from semlock._stores import holders
 from semlock._waiting.steps import insisting, run
 from semlock._waiting.waiter import Waiter, chance
 
@@ -100,7 +101,7 @@ def _distinct(locks: Iterable[BaseLock], kind: type[BaseLock] = BaseLock) -> lis
             raise TypeError(f"these are locks to be acquired, not {lock!r}")
     if not chosen:
         raise ValueError("there is no lock to wait for")
-    if len(chosen) > 1 and not mine.are_distinct([lock.path for lock in chosen]):
+    if len(chosen) > 1 and not holders.are_distinct([lock.path for lock in chosen]):
         raise ValueError(_TWICE)
     return chosen
 
@@ -355,7 +356,7 @@ class AllAcquired:
         patience = 0.0
         try:
             while (missing := self._try_rest(frame)) is not None:
-                twin = mine.holder_here(missing)
+                twin = missing._holder_here()
                 if twin is not None and twin is not missing and twin in self._locks:
                     # Two names of one file, as where upper and lower case are the same.
                     raise ValueError(_TWICE)  # noqa: TRY301 - what is held goes as always

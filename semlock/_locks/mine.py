@@ -1,8 +1,7 @@
 """Whether a wait would be for oneself: what this thread and its tasks hold, by any object.
 
-A lock is one lock by whatever path, form and object it is used: what is at its path is one
-file, and the object that holds that file knows who holds it.  This is asked on the way into a
-wait, never before: nothing is written down when a lock is taken.
+Which object of this process holds a lock, its store knows.  It is asked on the way into a wait,
+never before: nothing is written down when a lock is taken.
 
 A thread that sleeps holds up all that it would have to go on with, so a wait of a thread is
 for itself if the thread holds the lock or one of its tasks does.  A wait of a task is for
@@ -14,13 +13,11 @@ any other thread.  So these are waited for, and the log says once what may be wr
 
 from __future__ import annotations
 
-import os
 import sys
 from time import sleep
-from weakref import ref
 
 from semlock._core import capi, explain, registry
-from semlock._core.errors import LockRecordError
+from semlock._stores.holders import same_path
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -30,115 +27,9 @@ if TYPE_CHECKING:
 
     from semlock._locks.base import BaseLock
 
-# So many objects are looked through at once; where there are more, the record is asked first
-# whether this process holds the lock at all.
-_FEW = 64
-
 # How long to wait for an object's owner to be known while a heartbeat has it.
 _PATIENCE = 200
 _PAUSE = 0.0001
-
-
-# Who holds an instance: an object of this process, or another process.  A crowd of tasks that
-# waits for one of them asks once.
-def _FOREIGN() -> None:  # noqa: N802 - a constant, of the form of a reference
-    """Stand for the object that another process has."""
-
-
-_known: dict[tuple[int, int, int], Callable[[], BaseLock | None]] = {}
-_KNOWN_LIMIT = 256
-
-
-# ---------------------------------------------------------------- which lock it is
-
-
-def place_of(path: str) -> tuple[object, ...]:
-    """Name a lock path in the way that all spellings of it share: its directory, its last part."""
-    head, name = os.path.split(path)
-    try:
-        found = os.stat(head)
-    except OSError:
-        return head, name
-    # Where directories have no numbers, their paths must do.
-    return (found.st_dev, found.st_ino, name) if found.st_ino else (head, name)
-
-
-def same_path(one: str, other: str) -> bool:
-    """Tell whether two paths are one lock's."""
-    if one == other:
-        return True
-    try:
-        if os.path.samestat(os.lstat(one), os.lstat(other)):
-            return True
-    except OSError:
-        pass
-    return place_of(one) == place_of(other)
-
-
-def are_distinct(paths: Sequence[str]) -> bool:
-    """Tell whether no two of some paths are one lock's."""
-    heads: dict[str, tuple[object, ...]] = {}
-    places = set()
-    for path in paths:
-        head, name = os.path.split(path)
-        if head not in heads:
-            heads[head] = place_of(os.path.join(head, ""))
-        places.add((heads[head], name))
-    return len(places) == len(paths)
-
-
-def holder_here(lock: BaseLock) -> BaseLock | None:
-    """Find the object of this process that holds what is at a lock's path."""
-    if len(registry._locks) <= _FEW and sys.platform != "win32":
-        try:
-            found = os.lstat(lock._encoded)
-        except OSError:
-            return None
-        return registry.held_here(found.st_dev, found.st_ino)
-    return _holder_among_many(lock)
-
-
-explain.holder_here = holder_here
-
-
-def _holder_among_many(lock: BaseLock) -> BaseLock | None:
-    if sys.platform != "win32":
-        try:
-            found = os.lstat(lock._encoded)
-        except OSError:
-            return None
-        known = _known.get((found.st_dev, found.st_ino, found.st_ctime_ns))
-        if known is not None:
-            holder = known()
-            if known is _FOREIGN or (holder is not None and _holds(holder, found)):
-                return holder
-    try:
-        seen = capi.look(lock._encoded)
-    except OSError:
-        return None
-    if seen is None:
-        return None
-    try:
-        pid = lock._decode(seen.content).pid
-    except LockRecordError:
-        pid = None
-    holder = None
-    if pid is None or pid == os.getpid():
-        holder = registry.held_here(*seen.identity)
-        if holder is None:
-            return None  # another thread is just about to hold it
-    if len(_known) >= _KNOWN_LIMIT:
-        _known.clear()
-    _known[seen.key] = _FOREIGN if holder is None else ref(holder)
-    return holder
-
-
-def _holds(lock: BaseLock, found: os.stat_result) -> bool:
-    native = lock._native
-    return bool(lock.held) and (native.file.dev, native.file.ino) == (
-        found.st_dev,
-        found.st_ino,
-    )
 
 
 # ---------------------------------------------------------------- who reads
@@ -215,7 +106,7 @@ def _is_of_loop(lock: Any) -> bool:
 
 def refuse_thread(lock: BaseLock, frame: FrameType, timeout: float | None = None) -> None:
     """Refuse that this thread waits for a lock that it holds itself, and that doesn't end."""
-    holder = holder_here(lock)
+    holder = lock._holder_here()
     if holder is not None and is_of_thread(holder) and not lock._ends_in_time(holder, timeout):
         refuse(holder, frame)
 
@@ -269,7 +160,7 @@ def refuse_task_all(locks: Sequence[Any], task: Any, frame: FrameType) -> None:
         return
     doubtful = first = None
     for lock in locks:
-        holder = holder_here(lock)
+        holder = lock._holder_here()
         if holder is None:
             return
         if not is_of_task(holder, task):
@@ -295,7 +186,7 @@ def _warn(holder: BaseLock, frame: FrameType, words: str) -> None:
     places = holder._place, (frame.f_code, frame.f_lasti)
     if places in _warned:
         return
-    if len(_warned) >= _KNOWN_LIMIT:
+    if len(_warned) >= _WARNED_LIMIT:
         _warned.clear()
     _warned.add(places)
     import logging  # noqa: PLC0415 - only when something may be wrong
@@ -305,6 +196,7 @@ def _warn(holder: BaseLock, frame: FrameType, words: str) -> None:
     )
 
 
+_WARNED_LIMIT = 256
 _warned: set[tuple[Any, Any]] = set()
 
 
@@ -333,7 +225,7 @@ def all_mine(locks: Sequence[Any], is_mine: Callable[[Any], bool]) -> Any:
     """Give the first of some locks' holders if all of them are held by oneself."""
     first = None
     for lock in locks:
-        holder = holder_here(lock)
+        holder = lock._holder_here()
         if holder is None or not is_mine(holder):
             return None
         first = first or holder

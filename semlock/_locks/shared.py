@@ -20,8 +20,8 @@ from semlock._core.errors import LockTimeoutError
 from semlock._core.folders import open_to_others
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine as _mine
-from semlock._locks.base import _OWN
 from semlock._locks.lock import Lock
+from semlock._locks.options import OWN_TIMEOUT
 from semlock._waiting.notice import notice_of
 from semlock._waiting.steps import Pause, insisting, run
 from semlock._waiting.waiter import Waiter
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.base import BaseLock, Durability
+    from semlock._locks.base import BaseLock
+    from semlock._locks.options import Durability
     from semlock._waiting.notice import Notice
     from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Schedule
@@ -195,14 +196,14 @@ class SharedLock:
 
     # ------------------------------------------------------------------ the writer
 
-    def acquire(self, timeout: float | None = _OWN) -> AbstractContextManager[Self]:
+    def acquire(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
         """Take the lock for oneself, waiting for all others; ``LockTimeoutError`` at the end."""
         # Made first: behind the win nothing may come in which a signal could still strike.
         holding = _Holding(self)
         self._take(self._limit(timeout), _frame(1))
         return holding  # type: ignore[return-value]
 
-    def exclusive(self, timeout: float | None = _OWN) -> AbstractContextManager[Self]:
+    def exclusive(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
         """Hold the lock for oneself in a ``with`` block."""
         return _Entering(self, self._take, self._limit(timeout))  # type: ignore[return-value]
 
@@ -245,13 +246,15 @@ class SharedLock:
 
     # ------------------------------------------------------------------ readers
 
-    def acquire_shared(self, timeout: float | None = _OWN) -> AbstractContextManager[Self]:
+    def acquire_shared(
+        self, timeout: float | None = OWN_TIMEOUT
+    ) -> AbstractContextManager[Self]:
         """Take the lock as a reader, waiting for a writer; ``LockTimeoutError`` at the end."""
         holding = _Holding(self)
         self._share(self._limit(timeout), _frame(1))
         return holding  # type: ignore[return-value]
 
-    def shared(self, timeout: float | None = _OWN) -> AbstractContextManager[Self]:
+    def shared(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
         """Hold the lock as a reader in a ``with`` block."""
         return _Entering(self, self._share, self._limit(timeout))  # type: ignore[return-value]
 
@@ -425,7 +428,7 @@ class SharedLock:
     # ------------------------------------------------------------------ both
 
     def _limit(self, timeout: float | None) -> float | None:
-        limit = self.timeout if timeout is _OWN else timeout
+        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
         return limit if limit is None else checked_timeout(limit)
 
     def _names(self) -> list[str]:

@@ -7,8 +7,8 @@ import sys
 from semlock._core import capi, explain, waits
 from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
 from semlock._core.seconds import checked_timeout
-from semlock._locks.base import _OWN, Acquired
 from semlock._locks.lock import Lock
+from semlock._locks.options import OWN_TIMEOUT, Acquired
 from semlock._waiting.notice import notice_of
 from semlock._waiting.steps import insisting, run
 from semlock._waiting.waiter import Waiter
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.base import Durability
+    from semlock._locks.options import Durability
     from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Schedule
 
@@ -108,9 +108,9 @@ class SlotLock:
 
     # ------------------------------------------------------------------ acquiring
 
-    def acquire(self, timeout: float | None = _OWN) -> AbstractContextManager[Self]:
+    def acquire(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
         """Take a slot, waiting for it; ``LockTimeoutError`` when the time is over."""
-        limit = self.timeout if timeout is _OWN else timeout
+        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
         if limit is not None:
             limit = checked_timeout(limit)
         acquired = Acquired(self)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import sys
 
 from semlock import feature, sema, semats, sidecar, task
 from semlock._core.seconds import checked_timeout
-from semlock._locks.async_lock import AsyncForm
+from semlock._locks.async_lock import AsyncFileForm
 from semlock._systems.system_lock import SystemLock
 from semlock._systems.task_reclaim import checked_allow
 from semlock._waiting.line import crowded
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 _frame = sys._getframe
 
 
-class AsyncSystemLock(AsyncForm, SystemLock):  # type: ignore[misc]  # it refuses what threads do
+class AsyncSystemLock(AsyncFileForm, SystemLock):  # type: ignore[misc]  # it refuses what threads do
     """``SystemLock`` for tasks."""
 
     __slots__ = ("_holder",)
 
 
-class SemaAsyncSemaphore(AsyncForm, sema.Semaphore):  # type: ignore[misc]
+class SemaAsyncSemaphore(AsyncFileForm, sema.Semaphore):  # type: ignore[misc]
     """``sema.Semaphore`` for tasks: ``async with``; the options are the same."""
 
     __slots__ = ("_holder",)
 
 
-class SematsAsyncSemaphore(AsyncForm, semats.Semaphore):  # type: ignore[misc]
+class SematsAsyncSemaphore(AsyncFileForm, semats.Semaphore):  # type: ignore[misc]
     """``semats.Semaphore`` for tasks: ``async with``; the options are the same."""
 
     __slots__ = ("_holder",)
@@ -46,19 +46,19 @@ class SematsAsyncSemaphore(AsyncForm, semats.Semaphore):  # type: ignore[misc]
             self._released()
 
 
-class AsyncFeatureLock(AsyncForm, feature.FeatureLock):  # type: ignore[misc]
+class AsyncFeatureLock(AsyncFileForm, feature.FeatureLock):  # type: ignore[misc]
     """``FeatureLock`` for tasks: ``async with``; the options are the same."""
 
     __slots__ = ("_holder",)
 
 
-class AsyncSidecarLock(AsyncForm, sidecar.SidecarLock):  # type: ignore[misc]
+class AsyncSidecarLock(AsyncFileForm, sidecar.SidecarLock):  # type: ignore[misc]
     """``SidecarLock`` for tasks: ``async with``; the callbacks may be coroutine functions."""
 
     __slots__ = ("_holder",)
 
 
-class AsyncTaskLock(AsyncForm, task.TaskLock):  # type: ignore[misc]
+class AsyncTaskLock(AsyncFileForm, task.TaskLock):  # type: ignore[misc]
     """``TaskLock`` for tasks: ``async with``; the options are the same."""
 
     __slots__ = ("_holder",)
@@ -72,7 +72,7 @@ class AsyncTaskLock(AsyncForm, task.TaskLock):  # type: ignore[misc]
         return run_async(steps, Wins((self,)))
 
 
-def _maker(module: Any, kind: type[AsyncForm]) -> Callable[..., Any]:
+def _maker(module: Any, kind: type[AsyncFileForm]) -> Callable[..., Any]:
     """Give what makes a system's lock for tasks from the path of its file."""
     return lambda path, **options: module._lock_at(path, kind=kind, **options)
 

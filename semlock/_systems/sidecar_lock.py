@@ -11,10 +11,11 @@ from semlock._core import capi, events, explain, registry
 from semlock._core.capi import NESTED, OK, POOL, this_thread, try_lock
 from semlock._core.errors import LockLostError, LockTimeoutError
 from semlock._core.identity import ALIVE
-from semlock._core.seconds import FOREVER, checked_timeout
-from semlock._core.status import GUARD_PATIENCE, GUARD_PAUSE, absolute, remove_exactly
+from semlock._core.seconds import FOREVER, GUARD_PATIENCE, checked_timeout
+from semlock._core.status import GUARD_PAUSE, absolute, remove_exactly
 from semlock._core.sticky import may_make_locks_beside
-from semlock._locks.base import _OWN, BaseLock
+from semlock._locks.lock import FileLock
+from semlock._locks.options import OWN_TIMEOUT
 from semlock._systems.sidecar_record import compose, decode, default_payload, restamp
 from semlock._systems.sidecar_target import (
     SUFFIX,
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.base import Durability
+    from semlock._locks.base import BaseLock
+    from semlock._locks.options import Durability
+    from semlock._stores.store import Attempt
     from semlock._systems.sidecar_terms import StaleRecovery
     from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Schedule
@@ -88,7 +91,7 @@ class Alone:
 ALONE = Alone()
 
 
-class SidecarLock(BaseLock):
+class SidecarLock(FileLock):
     """A lock in a JSON file beside its target: ``state.json`` is locked by ``state.json.lock``.
 
     :target:                    what is locked; its directory is made where it is missing
@@ -230,12 +233,12 @@ class SidecarLock(BaseLock):
             self._undo(before)
             raise
 
-    async def acquire_async(self, timeout: float | None = _OWN) -> None:
+    async def acquire_async(self, timeout: float | None = OWN_TIMEOUT) -> None:
         """Take the lock, waiting in the event loop instead of in the thread.
 
         The callbacks may be coroutine functions.  When the task is cancelled nothing is held.
         """
-        limit = self.timeout if timeout is _OWN else timeout
+        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
         if limit is not None:
             limit = checked_timeout(limit)
         steps = self._acquiring(limit, _frame(1), may_deadlock=False)
@@ -325,7 +328,9 @@ class SidecarLock(BaseLock):
     def _try_again(self) -> int:
         return self._try()
 
-    def _judge(self, frame: FrameType, *, may_wait: bool, waiter: Waiter | None = None) -> bool:
+    def _judge(
+        self, frame: FrameType, *, may_wait: bool, waiter: Attempt | None = None
+    ) -> bool:
         if self._given_policy is not None:
             return super()._judge(frame, may_wait=may_wait, waiter=waiter)
         if run(self._may_be_free(frame, ALONE, endless=may_wait)):

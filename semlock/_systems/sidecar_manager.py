@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from semlock._core.status import StrPath
-    from semlock._locks.base import Durability
+    from semlock._locks.options import Durability
     from semlock._systems.sidecar_held import State
     from semlock._systems.sidecar_lock import Payload, ShouldReclaim, ShouldRemove
     from semlock._systems.sidecar_terms import StaleRecovery

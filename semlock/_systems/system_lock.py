@@ -8,7 +8,7 @@ from semlock._core import capi
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
 from semlock._core.records import LockInfo
-from semlock._locks.base import BaseLock
+from semlock._locks.lock import FileLock
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _TOKENS = "0" * 32, "1" * 32
 _WITNESSES = "none", "kept"
 
 
-class SystemLock(BaseLock):
+class SystemLock(FileLock):
     """A lock of a system that is defined by ``compose`` and ``decode``."""
 
     __slots__ = ("_each_time", "_system")

@@ -11,7 +11,7 @@ from semlock._core.errors import LockLostError, LockTimeoutError, SemlockError
 from semlock._core.identity import this_process
 from semlock._core.json_records import iso_time
 from semlock._core.seconds import checked_timeout
-from semlock._locks.base import BaseLock
+from semlock._locks.lock import FileLock
 from semlock._systems.task_audit import AuditLog
 from semlock._systems.task_network import NETWORK_RETRY, Pauses
 from semlock._systems.task_owner import LockOwner, refresh_interval, ttl_for
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from semlock._core.identity import Process
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.base import Durability
+    from semlock._locks.options import Durability
     from semlock._systems.task_owner import Environment, Purpose
     from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Schedule
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _TRY_AGAIN = 1 / 15
 
 
-class TaskLock(BaseLock):
+class TaskLock(FileLock):
     """A lock by the rules of the task lock.
 
     :owner:         who takes it: a ``LockOwner``, such as ``owner_for()`` finds out, the

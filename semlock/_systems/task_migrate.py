@@ -12,7 +12,8 @@ from semlock._core import explain as _explain
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import ALIVE
 from semlock._core.json_records import iso_time
-from semlock._core.status import GUARD_PATIENCE, GUARD_PAUSE, status_by
+from semlock._core.seconds import GUARD_PATIENCE
+from semlock._core.status import GUARD_PAUSE, status_by
 from semlock._systems.task_audit import log
 from semlock._systems.task_owner import kind_of
 from semlock._systems.task_reclaim import explain

@@ -8,7 +8,8 @@ from semlock._core import explain, registry
 from semlock._core.errors import LockLostError
 from semlock._core.status import remove_exactly
 from semlock._core.sticky import may_make_locks_beside
-from semlock._locks.base import ENDLESS, BaseLock
+from semlock._locks.base import ENDLESS
+from semlock._locks.lock import FileLock
 from semlock._systems.task_reclaim import (
     BY_POLICY,
     HOLDER_DEAD,
@@ -59,7 +60,7 @@ def begin_anew(lock: TaskLock, timeout: float | None) -> Steps[bool]:
             break  # it was taken from us, and let go
         info = lock.info or info  # another thread may have refreshed it
     try:
-        BaseLock.release(lock)
+        FileLock.release(lock)
     except LockLostError:
         return False
     return _win(lock, info, LOCK_EXPIRED)
@@ -137,7 +138,7 @@ def _win(lock: TaskLock, taken: object, reason: str | None) -> bool:
         lock._reclaimed = taken_from(taken, reason)
     won = False
     try:
-        won = BaseLock.try_acquire(lock)
+        won = FileLock.try_acquire(lock)
     finally:
         lock._settle_reclaim(won=won)
     return won

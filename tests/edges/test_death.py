@@ -229,12 +229,12 @@ from semlock._core import capi
 @pytest.mark.parametrize("how", ["status", "list"])
 def test_a_process_that_lets_go_and_ends_is_never_called_dead(path, how):
     """It lets go after the witness was looked at, and ends before its process is."""
-    from semlock._core import capi, status
+    from semlock._core import capi, identity
 
     with Child() as child:
         held_by(child, path)
         child.run("os.close(lock._native.file.handle)")
-        judge, found = status.judge, []
+        judge, found = identity.judge, []
 
         def judge_late(info, view):
             if child.process.poll() is None:
@@ -244,7 +244,7 @@ def test_a_process_that_lets_go_and_ends_is_never_called_dead(path, how):
             found.append(verdict[0])
             return verdict
 
-        status.judge = judge_late
+        identity.judge = judge_late
         try:
             assert capi.look(path.encode()) is not None
             if how == "status":
@@ -252,5 +252,5 @@ def test_a_process_that_lets_go_and_ends_is_never_called_dead(path, how):
             else:
                 assert not semlock.Lock(path).status().instance
         finally:
-            status.judge = judge
+            identity.judge = judge
         assert found == ["dead"]

@@ -171,7 +171,8 @@ def files():
 # ---------------------------------------------------------------------- Ctrl-C anywhere
 
 _MODULES = (
-    "_locks/async_lock.py",
+    "_locks/async_form.py",
+    "_stores/async_file.py",
     "_waiting/async_waiter.py",
     "_waiting/hub.py",
     "_waiting/line.py",

@@ -264,6 +264,8 @@ def theirs(arena, neighbour):
 
 ENGINE = (
     "_locks/base.py",
+    "_locks/lock_object.py",
+    "_stores/file.py",
     "_locks/many.py",
     "_core/capi.py",
     "_waiting/steps.py",

@@ -714,9 +714,9 @@ def test_cancelling_at_any_suspension_leaves_nothing(path, way):
 
 
 FILES = (
-    "_locks/async_lock.py", "_locks/async_holding.py", "_locks/async_many.py",
+    "_locks/async_form.py", "_locks/async_holding.py", "_locks/async_many.py",
     "_locks/async_shared.py", "_locks/async_slots.py", "_locks/many.py", "_locks/shared.py",
-    "_locks/slots.py", "_waiting/steps.py",
+    "_locks/slots.py", "_stores/async_file.py", "_waiting/steps.py",
 )  # fmt: skip
 
 

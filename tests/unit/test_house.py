@@ -11,12 +11,23 @@ from pathlib import Path
 import pytest
 
 import semlock
+from semlock._core import compiled, outcomes
 
 PACKAGE = Path(semlock.__file__).parent
 
 # From the lowest to the highest.  The modules that users import stand beside the folders, each in
 # the room that it opens to them.
-ROOMS = ["_core", "_waiting", "_locks", "_systems", "_events", "public", "_timeline", "_cli"]
+ROOMS = [
+    "_core",
+    "_waiting",
+    "_stores",
+    "_locks",
+    "_systems",
+    "_events",
+    "public",
+    "_timeline",
+    "_cli",
+]
 OPENS = {
     "policy": "_core",
     "retry": "_waiting",
@@ -92,3 +103,21 @@ def test_no_exception_is_left_that_is_not_needed():
     known = modules()
     for module, other in EXCEPTIONS:
         assert other in imported_by(known[module], set(known)), (module, other)
+
+
+def test_the_outcomes_are_those_of_the_core():
+    """They stand in Python too, for stores that have no core."""
+    for name, value in vars(outcomes).items():
+        if name.isupper():
+            assert getattr(compiled.lib, f"SEMLOCK_{name}") == value
+
+
+@pytest.mark.parametrize("module", ["base", "lock_object", "options", "async_form"])
+def test_a_lock_knows_no_file_and_no_core(module):
+    """Only the classes that mix in the file store stand on it."""
+    path = PACKAGE / "_locks" / f"{module}.py"
+    below = {"_core.capi", "_core.registry", "_core.status", "_core.cleaning", "_stores.file"}
+    assert not imported_by(path, set(modules())) & below
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not names & {"file", "ino", "dev", "_encoded", "_record", "look_at"}

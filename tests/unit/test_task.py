@@ -589,7 +589,7 @@ def test_a_wait_on_a_network_is_ten_tries(path, monkeypatch):
     for name in ("try_lock", "try_anyway"):
         real = getattr(capi, name)
         monkeypatch.setattr(
-            f"semlock._locks.base.{name}", lambda *a, real=real: tries.append(1) or real(*a)
+            f"semlock._stores.file.{name}", lambda *a, real=real: tries.append(1) or real(*a)
         )
     with quiet(path):
         waiter = quiet(path, network=True)

@@ -1,0 +1,262 @@
+"""What makes of a lock for threads one for tasks, which wait without holding up their loop.
+
+The lock itself is the same; what differs is which of them waits, and for itself perhaps.  Stores
+go by threads, and tasks of one thread may well wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from weakref import ref
+
+from semlock._core.outcomes import HELD, MINE, NESTED, OK
+from semlock._core.seconds import checked_timeout
+from semlock._locks import mine
+from semlock._locks.acquiring import Acquiring
+from semlock._locks.options import OWN_TIMEOUT
+from semlock._waiting.hub import Parked, hub_here, is_line_here, trio_here
+from semlock._waiting.steps import Wins, run_async
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from types import FrameType, TracebackType
+    from typing import Any, NoReturn, ParamSpec, TypeVar
+
+    from typing_extensions import Self
+
+    from semlock._core.verdicts import Policy
+    from semlock._stores.store import Attempt, Hold
+    from semlock._waiting.steps import Steps
+    from semlock._waiting.waiter import Schedule
+
+    P = ParamSpec("P")
+    T = TypeVar("T")
+
+_frame = sys._getframe
+
+
+def this_task() -> ref[Any] | None:
+    """Name the task that runs here, without keeping it."""
+    trio = trio_here()
+    if trio is not None:
+        return ref(trio.lowlevel.current_task())
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return None
+    return None if task is None else ref(task)
+
+
+class ForTasks:
+    """What every lock for tasks refuses to threads, and how it decorates."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        async def __aenter__(self) -> Any:
+            """Take the lock."""
+
+        async def __aexit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None:
+            """Let go of it."""
+
+    def __enter__(self) -> NoReturn:
+        refuse_enter(self)
+
+    def __call__(self, function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+        """Decorate a coroutine function, which then runs in a block of this lock."""
+        from semlock._locks import decorating  # noqa: PLC0415 - only for those who decorate
+
+        decorated: Callable[P, Awaitable[T]] = decorating.decorate_async(self, function)
+        return decorated
+
+
+def refuse_enter(lock: object) -> NoReturn:
+    """Say how to use what is for tasks."""
+    raise TypeError(
+        f"{lock!r} is for tasks: use it with `async with`, or take the form that is for threads"
+    )
+
+
+class AsyncAcquired:
+    """What ``await acquire()`` gives: a context manager that releases at the end."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+
+    async def __aenter__(self) -> Any:
+        return self._lock
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lock.__exit__(kind, error, traceback)
+
+    def __repr__(self) -> str:
+        return f"<{self._lock!r}, acquired>"
+
+
+class AsyncForm(ForTasks):
+    """What makes of a lock for threads one for tasks; it stands before the lock's class.
+
+    Who waits differs, and who waits for himself.  The core and the engine go by threads, and
+    tasks of one thread may well wait for each other.
+    """
+
+    __slots__ = ()
+
+    _for_tasks = True
+
+    if TYPE_CHECKING:
+        path: str
+        timeout: float | None
+        _native: Hold
+        _policy: Policy | None
+        _retry: Schedule | None
+        _place: Any
+        # The task that holds, and which win made it so: tasks of other threads may use the
+        # object too, and hold it before they can say so here.
+        _holder: tuple[int, ref[Any]] | None
+
+        def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]: ...
+        def _waiting(
+            self, outcome: int, timeout: float | None, frame: FrameType, asked: int = 0
+        ) -> Steps[None]: ...
+        def _undo(self, before: int) -> None: ...
+        def _is_of_thread(self) -> bool: ...
+        def _store_time(self) -> int: ...
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._holder = None  # type: ignore[misc]  # a slot of each class that has this form
+        super().__init__(*arguments, **options)
+
+    # ------------------------------------------------------------------ acquiring
+
+    def acquire(self, timeout: float | None = OWN_TIMEOUT) -> Acquiring[Self]:
+        """Take the lock, waiting for it; ``LockTimeoutError`` when the time is over.
+
+        ``async with lock.acquire(timeout=5):`` releases it at the end, ``await`` gives a context
+        manager that does.
+        """
+        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
+        if limit is not None:
+            limit = checked_timeout(limit)
+        # One coroutine and not two: each that sleeps costs memory, and there may be thousands.
+        steps = self._acquiring(limit, _frame(1))
+        return Acquiring(run_async(steps, Wins((self,)), AsyncAcquired(self)))
+
+    def __aenter__(self) -> Coroutine[Any, Any, Self]:
+        return run_async(self._acquiring(self.timeout, _frame(1)), Wins((self,)), self)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free or its holder is dead; ``False`` if it is held."""
+        frame = _frame(1)
+        before = self._native.serial
+        try:
+            won: bool = not self._is_anothers() and super().try_acquire()  # type: ignore[misc]
+            if won:
+                self._won_by(frame)
+        except BaseException:
+            self._undo(before)
+            raise
+        return won
+
+    def _from_the_first_try(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        outcome = HELD
+        # Tasks of this loop that already wait in line come first: no try before them.
+        nested = bool(self._native.reentrant) and self._is_mine()
+        if timeout == 0 or nested or not is_line_here(self._line_name()):
+            outcome = self._try()
+            if outcome in (OK, NESTED):
+                self._settle(outcome, frame)
+                return
+        asked = 0
+        if timeout != 0:
+            asked = self._store_time()
+            if (gate := hub_here().gate.enter()) is not None:
+                yield Parked(gate)
+        yield from self._waiting(outcome, timeout, frame, asked)
+
+    def _settle(self, outcome: int, frame: FrameType, waiter: Attempt | None = None) -> bool:
+        had: bool = super()._settle(outcome, frame, waiter)  # type: ignore[misc]
+        if had:
+            self._won_by(frame)
+        return had
+
+    def _won_by(self, frame: FrameType) -> None:
+        self._place = (frame.f_code, frame.f_lasti)
+        task = this_task()
+        win = None if task is None else (self._native.serial, task)
+        self._holder = win  # type: ignore[misc]
+
+    def _is_mine(self) -> bool:
+        """Tell whether the task that runs here holds the lock by this object."""
+        native = self._native
+        return bool(native.held) and self._holder == (native.serial, this_task())
+
+    def _is_anothers(self) -> bool:
+        """Tell a reentrant lock that another task of this thread holds.
+
+        The core goes by threads, and would let this one in.
+        """
+        native = self._native
+        if not native.reentrant or not self._is_of_thread():
+            return False
+        return not self._is_mine()
+
+    def _line_name(self) -> tuple[object, ...] | None:
+        """Name the line in which tasks of one loop wait for this lock; ``None``: in no line."""
+        return None
+
+    def _refuse_to_wait(self, frame: FrameType, timeout: float | None) -> None:
+        del timeout
+        mine.refuse_task(self, this_task(), frame)  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------------ trying
+
+    def _try(self) -> int:
+        if self._is_anothers():
+            return HELD
+        outcome: int = super()._try()  # type: ignore[misc]
+        return HELD if outcome == MINE else outcome
+
+    def _try_again(self) -> int:
+        if self._is_anothers():
+            return HELD
+        outcome: int = super()._try_again()  # type: ignore[misc]
+        return HELD if outcome == MINE else outcome
+
+    def _judge(
+        self, frame: FrameType, *, may_wait: bool, waiter: Attempt | None = None
+    ) -> bool:
+        # That the holder is of this thread means nothing here; whether it is this task was
+        # seen before the wait began.
+        del may_wait
+        free: bool = super()._judge(frame, may_wait=False, waiter=waiter)  # type: ignore[misc]
+        return free

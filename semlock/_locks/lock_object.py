@@ -1,0 +1,259 @@
+"""A lock object: what it was told, what it says, and what is done while it is held.
+
+Nothing here knows a file, a path on a disk or the compiled core; how to acquire is in ``base``.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from time import monotonic, sleep
+
+from semlock._core import events, explain
+from semlock._core.errors import LockLostError, LockLostWarning
+from semlock._core.outcomes import FORKED, FREE, GUARDED, LOST, NESTED, OK, OTHER_THREAD
+from semlock._core.records import clean_tag
+from semlock._core.seconds import GUARD_PATIENCE, checked_pause, checked_timeout
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, TracebackType
+    from typing import Any, NoReturn, ParamSpec, TypeVar
+
+    from semlock._core.records import LockInfo
+    from semlock._core.status import LockStatus
+    from semlock._core.verdicts import Policy
+    from semlock._stores.store import Store
+    from semlock._waiting.waiter import Schedule
+
+    P = ParamSpec("P")
+    T = TypeVar("T")
+else:
+    Store = object
+
+_PAUSE = 0.0005
+
+_HAD = (OK, NESTED)
+_NOT_HELD = (FREE, OTHER_THREAD, FORKED)
+_CHECKED = (LOST, FREE, FORKED)
+
+
+class LockObject(Store):
+    """What a lock object was told, what it says, and what is done while it is held."""
+
+    __slots__ = (
+        "__weakref__",
+        "_forked",
+        "_heartbeat",
+        "_native",
+        "_on_lost",
+        "_on_wait",
+        "_place",
+        "_policy",
+        "_retry",
+        "path",
+        "tag",
+        "timeout",
+    )
+
+    # Whether tasks hold it, and not threads.  A try must not hold up their loop.
+    _for_tasks = False
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        tag: str | None = None,
+        timeout: float | None = None,
+        policy: Policy | None = None,
+        retry: Schedule | None = None,
+        heartbeat: float | None = None,
+        on_lost: Callable[[Any, LockLostError], object] | None = None,
+        on_wait: Callable[[LockStatus, float], object] | None = None,
+    ) -> None:
+        self.path = path
+        self.tag = tag if tag is None else clean_tag(tag)
+        self.timeout = timeout if timeout is None else checked_timeout(timeout)
+        if policy is not None and not callable(policy):
+            raise TypeError(f"a policy is a function of a LockStatus, not {policy!r}")
+        if retry is not None and not callable(retry):
+            raise TypeError(f"a retry schedule is a function that gives pauses, not {retry!r}")
+        self._policy = policy
+        self._retry = retry
+        self._heartbeat = None if heartbeat is None else checked_pause(heartbeat, "heartbeat")
+        self._on_lost = on_lost
+        self._on_wait = on_wait
+        # Where it was acquired, in the cheapest form.
+        self._place: tuple[CodeType, int] | None = None
+        # Whether this object held it for the parent process.
+        self._forked = False
+
+    # ------------------------------------------------------------------ letting go
+
+    def release(self) -> None:
+        """Let go of the lock.
+
+        ``NotHeldError`` if it is not held here; ``LockLostError`` if it was removed
+        meanwhile, in which case the file at the path, if any, is theirs and stays.
+        """
+        endings = self._native.endings
+        try:
+            outcome = self._let_go()
+        except BaseException:
+            self._end(endings)
+            raise
+        if outcome not in _HAD:
+            self._finish_release(outcome)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        endings = self._native.endings
+        try:
+            outcome = self._let_go()
+        except BaseException:
+            self._end(endings)
+            raise
+        if outcome not in _HAD:
+            self._finish_block(outcome, kind)
+
+    def _finish_block(self, outcome: int, kind: type[BaseException] | None) -> None:
+        """See to a block whose lock could not just be let go, with its own exception if any."""
+        if outcome == FORKED or (outcome == FREE and self._forked):
+            return  # The block was entered by the parent, who still holds the lock.
+        try:
+            self._finish_release(outcome)
+        except LockLostError as lost:
+            if kind is None:
+                raise
+            # The block's own exception matters more; the loss must not be silent either.
+            from warnings import warn  # noqa: PLC0415 - hardly ever needed
+
+            warn(str(lost), LockLostWarning, stacklevel=3)
+
+    def _end(self, endings: int) -> None:
+        """Let go once, unless that was done since ``endings`` was read."""
+        if self._native.endings == endings:
+            self._let_go()
+
+    def _finish_release(self, outcome: int) -> None:
+        end = monotonic() + GUARD_PATIENCE
+        while outcome in (GUARDED, -errno.EINTR):
+            if monotonic() >= end:
+                raise explain.guarded_error(self.path, "released")
+            sleep(_PAUSE)
+            outcome = self._let_go()
+        if outcome not in _HAD:
+            self._fail(outcome)
+
+    def _fail(self, outcome: int) -> NoReturn:
+        """Say what is wrong with a lock that was to be held."""
+        if outcome == LOST:
+            raise self._lost()
+        if outcome in _NOT_HELD:
+            self._forked = self._forked or outcome == FORKED
+            raise explain.not_held_error(self)
+        raise self._error(outcome)
+
+    # ------------------------------------------------------------------ while it is held
+
+    def refresh(self) -> None:
+        """Write the present time into the record: a sign of life for those who judge by age."""
+        if not self._refresh(GUARD_PATIENCE):
+            raise explain.guarded_error(self.path, "refreshed")
+
+    def _refresh(self, patience: float) -> bool:
+        """Refresh; ``False`` if another kept the lock itself locked for so many seconds."""
+        end = monotonic() + patience
+        while (outcome := self._rewrite()) in (GUARDED, -errno.EINTR):
+            if monotonic() >= end:
+                return False
+            sleep(_PAUSE)
+        if outcome != OK:
+            self._fail(outcome)
+        if (sink := events.sink) is not None:
+            sink.refreshed(self)  # type: ignore[arg-type]  # it is a BaseLock
+        return True
+
+    def check(self) -> None:
+        """Make sure that the lock is still held: ``LockLostError`` if it was removed."""
+        while (outcome := self._confirm()) == -errno.EINTR:
+            pass
+        if outcome in _CHECKED or outcome < 0:
+            self._fail(outcome)
+
+    def _lost(self) -> LockLostError:
+        """Report that the lock was lost, and make the error that says so."""
+        if (sink := events.sink) is not None:
+            sink.lost(self)  # type: ignore[arg-type]  # it is a BaseLock
+        return explain.lost_error(self)
+
+    # ------------------------------------------------------------------ what it says
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock, as far as it knows; see ``check``."""
+        outcome = self._holds()
+        if outcome == FORKED:
+            self._forked = True
+        return outcome == OK
+
+    @property
+    def token(self) -> str | None:
+        """The name of this acquisition, new each time; ``None`` while it is not held."""
+        return self._token() if self.held else None
+
+    @property
+    def info(self) -> LockInfo | None:
+        """What this object's record says; ``None`` while it is not held."""
+        return self._record_held() if self.held else None
+
+    def __repr__(self) -> str:
+        state = "held" if self.held else "not held"
+        return f"<{type(self).__name__} {self.path!r}, {state}>"
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Decorate a function, which then runs under the lock."""
+        from semlock._locks import decorating  # noqa: PLC0415 - only for those who decorate
+
+        decorated: Callable[P, T] = decorating.decorate(self, function)
+        return decorated
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(
+            f"{self!r} can't be pickled: make a lock of the same path in the other process"
+        )
+
+    def __del__(
+        self, ending: Callable[[], bool] = sys.is_finalizing, interpreter: Any = sys
+    ) -> None:
+        # All that this needs it has itself: at the end of the interpreter the modules are
+        # taken apart before the last objects go.
+        if getattr(self, "_native", None) is None or not self._dropped():
+            return
+        # A subinterpreter ends without finalizing the process; none can import any more then.
+        if ending() or getattr(interpreter, "meta_path", None) is None:
+            return
+        from warnings import warn  # noqa: PLC0415 - hardly ever needed
+
+        warn(
+            f"{self.path} is held by a lock object that nothing refers to any more, and stays held "
+            f"until the process ends. It was acquired at {explain.where(self._place)}: keep the "
+            "object and release it, or use `with`",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+
+    def _forget_after_fork(self) -> None:
+        """Forget what is the parent's."""
+        if self._native.held:
+            self._forked = True
+        self._place = None
+
+    def _follow_fork(self) -> None:
+        """Go on as the process that this is now."""

@@ -1,0 +1,66 @@
+"""What all locks can be told, and what ``acquire()`` gives a thread."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any, Literal, TypeAlias, TypedDict
+
+    from semlock._core.errors import LockLostError
+    from semlock._core.status import LockStatus
+    from semlock._core.verdicts import Policy
+    from semlock._locks.base import BaseLock
+    from semlock._waiting.waiter import Schedule
+
+    Durability: TypeAlias = Literal["full", "data", "none"]
+
+    class LockOptions(TypedDict, total=False):
+        """What every lock can be told; ``semlock.Lock`` says what it means."""
+
+        tag: str | None
+        timeout: float | None
+        policy: Policy | None
+        retry: Schedule | None
+        durability: Durability
+        mode: int
+        make_dirs: bool
+        reentrant: bool
+        fair: bool
+        heartbeat: float | None
+        on_lost: Callable[[Any, LockLostError], object] | None
+        on_wait: Callable[[LockStatus, float], object] | None
+
+
+class _FromLock:
+    """The default of ``acquire(timeout=...)``: the lock's own timeout."""
+
+    def __repr__(self) -> str:
+        return "the lock's own timeout"
+
+
+OWN_TIMEOUT: Any = _FromLock()
+
+
+class Acquired:
+    """What ``acquire()`` returns: a context manager that releases, without acquiring again."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: BaseLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> BaseLock:
+        return self._lock
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lock.__exit__(kind, error, traceback)
+
+    def __repr__(self) -> str:
+        return f"<{self._lock!r}, acquired>"

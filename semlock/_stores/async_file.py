@@ -1,0 +1,107 @@
+"""The file store for tasks: their waits, and the line in which those of one loop stand."""
+
+from __future__ import annotations
+
+from semlock._core.outcomes import FAIR, NO_TURNS, TAKE_TURNS
+from semlock._waiting.async_waiter import AsyncWaiter
+from semlock._waiting.hub import hub_here, released_here
+from semlock._waiting.line import crowded
+from semlock._waiting.notice import notice_of
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+    from semlock._core import capi
+    from semlock._core.verdicts import Policy
+    from semlock._waiting.waiter import Schedule
+
+
+class InFilesForTasks:
+    """What differs for tasks where a lock is a file; it stands before ``AsyncForm``."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        path: str
+        _native: Any
+        _policy: Policy | None
+        _retry: Schedule | None
+        _record: capi.Record | None
+
+        def _try(self) -> int:
+            """Try once."""
+
+    # ------------------------------------------------------------------ waiting
+
+    def _line_name(self) -> tuple[object, ...] | None:
+        """Name the line in which tasks of one loop wait for this lock; ``None``: in no line.
+
+        The first task in line judges the holder for all of them, so they share a line only if
+        their policies are the same.  A task with a schedule of retries stands in none.
+        """
+        if self._retry is not None:
+            return None
+        return self.path, self._native.turns, rules_of(self._policy)
+
+    def _waiter(self, timeout: float | None, asked: int) -> AsyncWaiter:
+        native = self._native
+        fair = native.turns == FAIR
+        hub, name = hub_here(), self._line_name()
+        waiter = AsyncWaiter(
+            hub,
+            (native,),
+            timeout,
+            schedule=self._retry,
+            queue=native if native.turns else None,
+            record=self._record,
+            line=None if name is None else hub.line(name),
+            fair=fair,
+            stands=fair,
+            asked=asked,
+            notice=notice_of(self),  # type: ignore[arg-type]
+            news=True,
+        )
+        if self._policy is not None:
+            waiter.judge = None  # by the clock of the lock, from the beginning
+        return waiter
+
+    def _try_in_turn(self, waiter: AsyncWaiter) -> int:
+        if waiter.stands or not self._native.turns:
+            outcome: int = super()._try_in_turn(waiter)  # type: ignore[misc]
+            return outcome
+        return self._try()  # after those who stand in the queue
+
+    # ------------------------------------------------------------------ letting go
+
+    def release(self) -> None:
+        """Let go of the lock; the errors are those of ``Lock.release``."""
+        super().release()  # type: ignore[misc]
+        if crowded:
+            self._released()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, traceback)  # type: ignore[misc]
+        if crowded:
+            self._released()
+
+    def _released(self) -> None:
+        """Have the first who waits for this lock in this loop look at once."""
+        turns = (NO_TURNS, TAKE_TURNS, FAIR)
+        rules = {rules_of(None), rules_of(self._policy)}
+        released_here(*((self.path, each, rule) for each in turns for rule in rules))
+
+
+def rules_of(policy: Policy | None) -> object:
+    """Name a policy: those that are equal share a line."""
+    try:
+        hash(policy)
+    except TypeError:
+        return id(policy)
+    return policy

@@ -1,0 +1,405 @@
+"""The file store: a lock is held exactly while a file exists at its path.
+
+``InFiles`` is what a lock's class mixes in.  ``acquire`` and ``release`` answer the usual case by
+one call into C in the frame that the user has called; all else goes the way of all stores.  Owner,
+depth, serial and endings are in C's structure, which the call that wins or releases writes itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from time import time
+
+from semlock._core import capi, events, explain, registry, waits
+from semlock._core.capi import POOL, WITNESSED, release_lock, this_thread, try_anyway, try_lock
+from semlock._core.cleaning import sweep
+from semlock._core.errors import LockTimeoutError
+from semlock._core.outcomes import FAIR, FREE, KEPT, NESTED, NO_TURNS, OK
+from semlock._core.status import absolute, look_at, remove_exactly
+from semlock._core.sticky import may_make_locks_beside
+from semlock._stores import holders
+from semlock._waiting.notice import notice_of
+from semlock._waiting.steps import run
+from semlock._waiting.waiter import Waiter
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+    from typing import Any
+
+    from semlock._core.compiled import semlock_lock
+    from semlock._core.errors import LockLostError
+    from semlock._core.identity import Process
+    from semlock._core.records import LockInfo
+    from semlock._core.status import LockStatus, StrPath
+    from semlock._core.verdicts import Policy
+    from semlock._locks.base import BaseLock
+    from semlock._locks.options import Durability
+    from semlock._stores.store import Attempt, Instance
+    from semlock._waiting.waiter import Schedule
+else:
+    BaseLock = object
+
+# A holder that was alive is judged again when a tenth of the time that it has been watched
+# has passed, within these bounds: soon after it was first seen, and hardly ever later on.
+_FIRST_LOOK = 10_000_000
+_LAST_LOOK = 200_000_000
+
+_RECLAIM_PATIENCE = 0.002
+_RECORDS_KEPT = 32
+_TRIES = 10
+
+_HAD = (OK, NESTED)
+
+
+class InFiles(BaseLock):
+    """Makes of ``BaseLock`` a lock that is a file."""
+
+    __slots__ = ()
+
+    # The slots of each class that has this.
+    SLOTS = (
+        "_durability", "_encoded", "_first_seen", "_laid_out", "_make_dirs", "_mode", "_owner",
+        "_path_at", "_record", "_seen",
+    )  # fmt: skip
+
+    _native: semlock_lock
+
+    # Whether other programs take such locks over by writing their record into the file, so that
+    # it is read whenever it is asked whether the lock is still held.
+    _strict = False
+
+    # Whether waiters stand in a queue, and when holders make way for them.
+    _turns = NO_TURNS
+
+    # Whether the record must be laid out anew for each try, because the core can't fill in
+    # what changes (a payload that the user computes, a time in another form).
+    _each_time = False
+
+    def __init__(
+        self,
+        path: StrPath,
+        *,
+        tag: str | None = None,
+        timeout: float | None = None,
+        policy: Policy | None = None,
+        retry: Schedule | None = None,
+        durability: Durability = "full",
+        mode: int = 0o644,
+        make_dirs: bool = False,
+        reentrant: bool = False,
+        fair: bool = False,
+        heartbeat: float | None = None,
+        on_lost: Callable[[Any, LockLostError], object] | None = None,
+        on_wait: Callable[[LockStatus, float], object] | None = None,
+    ) -> None:
+        super().__init__(
+            absolute(path), tag=tag, timeout=timeout, policy=policy, retry=retry,
+            heartbeat=heartbeat, on_lost=on_lost, on_wait=on_wait,
+        )  # fmt: skip
+        if durability not in capi.DURABILITY:
+            raise ValueError(f'durability is "full", "data" or "none", not {durability!r}')
+        if not 0 <= mode <= 0o777:
+            raise ValueError(f"mode is a permission between 0 and 0o777, not {mode!r}")
+        self._durability = durability
+        self._mode = mode
+        self._make_dirs = make_dirs
+        # The process that the lock is for, if it isn't this one, and whether this one keeps it.
+        self._owner: tuple[Process, bool] | None = None
+        self._record: capi.Record | None = None
+        self._laid_out: list[capi.Record] = []
+        self._seen: tuple[int, ...] | None = None
+        self._first_seen = 0
+        self._encoded = os.fsencode(self.path)
+        self._path_at = capi.address(self._encoded)
+        native = capi.new_lock()
+        capi.start_lock_path(native, self._path_at, len(self._encoded))
+        if reentrant:
+            native.reentrant = 1
+        native.turns = FAIR if fair else self._turns
+        native.vouched = policy is None
+        native.strict = self._strict
+        # Last, so that __del__ never sees a structure that is not ready: its zeroes would name
+        # the program's own descriptor 0.
+        self._native = native
+        registry.add(self)
+
+    # ------------------------------------------------------------------ what a lock system says
+
+    def _compose(self, owner: Process | None) -> capi.Record:
+        """Lay out the record of this process, or of an owner that the lock is for."""
+        raise NotImplementedError
+
+    def _decode(self, content: bytes) -> LockInfo:
+        """Read a record of this system; ``LockRecordError`` if it is none."""
+        raise NotImplementedError
+
+    def _text(self, record: capi.Record, stamp: int) -> bytes:
+        """Give the record as it stands in the file, with the time of winning or another."""
+        text = bytearray(record.text)
+        native = self._native
+        if record.stamp_at >= 0:
+            text[record.stamp_at : record.stamp_at + 10] = b"%010d" % max(0, stamp)
+        if record.token_at >= 0:
+            text[record.token_at : record.token_at + 32] = capi.token_of(native)
+        if record.witness_at >= 0:
+            witness, local = native.file.witness, native.file.local
+            claim = b"kept" if witness == WITNESSED else b"left" if local else b"none"
+            text[record.witness_at : record.witness_at + 4] = claim
+        return bytes(text)
+
+    def _leave_to(self, owner: Process, *, guarded: bool) -> None:
+        """Have the record name another process, whose lock it is from now on.
+
+        If it is guarded this process keeps it until it is released, else it is left there.
+        """
+        self._owner = owner, guarded
+        self._record = None
+
+    def _lay_out(self) -> None:
+        if self._record is not None and self._native.owner:
+            return  # some thread tries or holds by this record, so it must stay as it is
+        record = self._compose(None if self._owner is None else self._owner[0])
+        if self._owner is not None:
+            record.cdata.detached = not self._owner[1]
+        # The core may still read an earlier one, in a try of another thread that has just begun.
+        # Appended and cut in one step each, for two threads may lay out at once.
+        self._laid_out.append(record)
+        del self._laid_out[:-_RECORDS_KEPT]
+        self._native.record = record.cdata
+        self._record = record
+
+    # ------------------------------------------------------------------ the hot path
+
+    def _take(self, timeout: float | None, frame: FrameType) -> None:
+        native = self._native
+        before = native.serial
+        try:
+            if events.sink is not None:
+                run(self._acquiring(timeout, frame))
+                return
+            if self._record is None or self._each_time:
+                self._lay_out()
+            outcome = try_lock(native, POOL)
+            if outcome == OK and self._heartbeat is None:
+                # What _settle does too, without the call: this is the way of nearly all.
+                self._place = (frame.f_code, frame.f_lasti)
+            elif outcome in _HAD:
+                self._settle(outcome, frame)
+            else:
+                run(self._waiting(outcome, timeout, frame))
+        except BaseException:
+            self._undo(before)
+            raise
+
+    def release(self) -> None:
+        """Let go of the lock.
+
+        ``NotHeldError`` if it is not held here; ``LockLostError`` if it was removed
+        meanwhile, in which case the file at the path, if any, is theirs and stays.
+        """
+        native = self._native
+        endings = native.endings
+        try:
+            outcome = (
+                release_lock(native, POOL) if events.sink is None else events.release(self)
+            )
+        except BaseException:
+            self._end(endings)
+            raise
+        if outcome not in _HAD:
+            self._finish_release(outcome)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        native = self._native
+        endings = native.endings
+        try:
+            outcome = (
+                release_lock(native, POOL) if events.sink is None else events.release(self)
+            )
+        except BaseException:
+            self._end(endings)
+            raise
+        if outcome not in _HAD:
+            self._finish_block(outcome, kind)
+
+    # ------------------------------------------------------------------ what all stores do
+
+    def _try(self) -> int:
+        if self._record is None or self._each_time:
+            self._lay_out()
+        return try_lock(self._native, POOL)
+
+    def _try_again(self) -> int:
+        if self._record is None or self._each_time:
+            self._lay_out()
+        return try_anyway(self._native, POOL)
+
+    def _made_dirs(self, outcome: int) -> bool:
+        """Make the path's missing directories, if a try failed by them and that was asked for."""
+        if not self._make_dirs or outcome not in explain.NO_DIRECTORY:
+            return False
+        parent = os.path.dirname(self.path)
+        try:
+            os.makedirs(parent, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            return os.path.isdir(parent)
+        except FileNotFoundError:
+            pass  # another process has just removed one of them
+        return True
+
+    def _mend(self, outcome: int) -> int:
+        for _ in range(_TRIES):  # another process may remove an empty directory again
+            if not self._made_dirs(outcome):
+                break
+            outcome = self._try_again()
+        if outcome < 0 and outcome != -errno.EINTR:
+            raise explain.os_error(self.path, outcome)
+        return outcome
+
+    def _waiter(self, timeout: float | None, asked: int) -> Attempt:
+        del asked  # a thread asks when it begins to wait
+        native = self._native
+        queue = native if native.turns else None
+        wait = waits.Wait((native,), queue, self._record)
+        # The core can try by itself where nothing has to be laid out anew for each try.
+        lock = native if native.turns and not self._each_time else None
+        return Waiter(timeout, self._retry, wait=wait, lock=lock, notice=notice_of(self))
+
+    def _give_way(self) -> None:
+        # Those who were woken by our release may be waiting for our processor.
+        capi.give_way()
+
+    def _let_go(self) -> int:
+        outcome = events.release(self)
+        if outcome == KEPT:
+            self._note_kept_claim()
+            return OK
+        return outcome
+
+    def _finish_release(self, outcome: int) -> None:
+        if outcome == KEPT:
+            self._note_kept_claim()
+        else:
+            super()._finish_release(outcome)
+
+    def _note_kept_claim(self) -> None:
+        # From now on this process leaves a file here while it idles, so it tidies up after
+        # those who were killed while they did.
+        registry.first_claim_kept()
+        sweep(os.path.dirname(self.path))
+
+    def _end(self, endings: int) -> None:
+        if self._native.endings == endings and events.release(self) == KEPT:
+            registry.first_claim_kept()
+
+    def _rewrite(self) -> int:
+        native = self._native
+        record = self._record
+        if not native.held or record is None:
+            return FREE
+        now = int(time())
+        text = self._text(record, now)
+        outcome: int = capi.refresh_lock(native, POOL, text, len(text))
+        if outcome == OK:
+            native.stamp = now
+        return outcome
+
+    def _confirm(self) -> int:
+        return capi.check_lock(self._native, POOL)
+
+    def _holds(self) -> int:
+        return capi.hold_of(self._native, POOL)
+
+    def _is_of_thread(self) -> bool:
+        return bool(self._native.owner == this_thread())
+
+    def _token(self) -> str:
+        return capi.token_of(self._native).decode("ascii")
+
+    def _record_held(self) -> LockInfo | None:
+        record = self._record
+        if record is None:
+            return None
+        return self._decode(self._text(record, self._native.stamp))
+
+    def status(self) -> LockStatus:
+        """Look at the path, also if another process holds it."""
+        return look_at(self.path, self._encoded, self._decode, self._policy)
+
+    def _clear(self, found: LockStatus, *, robs: bool) -> bool | None:
+        try:
+            return remove_exactly(found, self._encoded, robs=robs, patience=_RECLAIM_PATIENCE)
+        except LockTimeoutError:
+            return None  # another process has the guard, which counts as alive
+        except PermissionError:
+            if not may_make_locks_beside(self.path):
+                raise  # nor would this user get the lock when it is free
+            return None
+
+    def _holder_of(self, seen: Instance) -> BaseLock | None:
+        dev, ino, _ = seen.key
+        return registry.held_here(dev, ino)
+
+    def _holder_here(self) -> BaseLock | None:
+        return holders.holder_here(self)
+
+    def _store_time(self) -> int:
+        return int(capi.now_ns())
+
+    def _look_again_later(self, key: tuple[int, ...]) -> int:
+        now = capi.now_ns()
+        if key != self._seen:
+            self._seen = key
+            self._first_seen = now
+        watched = (now - self._first_seen) // 10
+        at: int = now + min(max(watched, _FIRST_LOOK), _LAST_LOOK)
+        self._native.look_at = at
+        return at
+
+    def _look_is_due(self) -> bool:
+        return bool(capi.now_ns() >= self._native.look_at)
+
+    def _error(self, outcome: int) -> OSError:
+        return capi.os_error(outcome, self.path)
+
+    def _place_kept(self) -> int:
+        return int(self._native.file.dev)  # its filesystem
+
+    def _dropped(
+        self,
+        hold_of: Callable[[Any, Any], int] = capi.hold_of,
+        pool: Any = POOL,
+        held: int = OK,
+        discard: Callable[[InFiles], object] = registry.discard,
+        forget: Callable[[Any, Any], object] = capi.forget_lock,
+        keep: Callable[[InFiles], object] = registry.keep,
+    ) -> bool:
+        # All that this needs it has itself, like __del__, which calls it.
+        if hold_of(self._native, pool) != held:
+            discard(self)
+            forget(self._native, pool)
+            return False
+        # When a lock ends must not depend on the garbage collector, least of all for code
+        # that it is to protect: it stays held, which can be seen and found.
+        keep(self)
+        return True
+
+    def _forget_after_fork(self) -> None:
+        # C resets its own part at the first call.
+        super()._forget_after_fork()
+        self._record = None
+        capi.holds(self._native)
+
+    def _follow_fork(self) -> None:
+        # The record names the parent.
+        registry.follow_fork()
+        self._record = None
+        self._lay_out()

@@ -1,0 +1,230 @@
+"""What a lock asks of the store that it stands on.
+
+``BaseLock`` has the words of the API and the loop of a wait: when to try, to judge, to give up,
+to refuse.  It knows no file.  A store fills in the methods of ``Store`` for its own locks::
+
+    class FileLock(InFiles, BaseLock): ...
+
+They stand in the lock's own class, and not in an object beside it, because the file store answers
+``acquire`` and ``release`` by one call into C each, in the frame that the user has called.
+
+What a call says is an outcome (``_core/outcomes.py``).  Three rules make interrupts harmless:
+
+* Each win raises ``Hold.serial``, in the step that wins.  A call that was interrupted compares
+  it with the number before, and releases what it has won.
+* Each release raises ``Hold.endings``, in the step that releases.  One that was interrupted is
+  repeated only if that number is the one before.
+* ``Attempt.end`` may be called twice, and at any time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Hashable
+
+    from semlock._core.identity import Verdict
+    from semlock._core.records import LockInfo
+    from semlock._core.status import LockStatus
+    from semlock._locks.base import BaseLock
+
+
+class Hold(Protocol):
+    """Who holds a lock by one object.  For files it is C's structure (``common/object.c``)."""
+
+    owner: int  # the number of the thread that holds, by ``capi.this_thread``; 0: none
+    depth: int  # how often it holds
+    held: int
+    serial: int  # how often the object has won, nested acquisitions too
+    endings: int  # how often it was released, nested acquisitions too
+    reentrant: int
+    turns: int  # NO_TURNS, TAKE_TURNS or FAIR
+
+
+class Instance(Protocol):
+    """What was found under a lock's name: one acquisition, and no other."""
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Name it as it was: another after each change."""
+
+    @property
+    def content(self) -> bytes:
+        """Its record."""
+
+    @property
+    def error(self) -> int:
+        """Why the record can't be read: a negative outcome; 0 if it can."""
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether its creator has not yet come to the end of it."""
+
+    @property
+    def witnessed(self) -> bool:
+        """Whether its holder is seen to live by a lasting sign, whose end the wait is told of."""
+
+    @property
+    def ctime_ns(self) -> int:
+        """When anything about it has changed last."""
+
+    @property
+    def written_at(self) -> float:
+        """When its record was written, in seconds since 1970."""
+
+    def evidence(self, info: LockInfo | None) -> tuple[Verdict, str]:
+        """Say whether its holder lives, and how that is known."""
+
+    def keeper(self, path: str) -> str | None:
+        """Name the user who alone may remove it; ``None`` if this one may."""
+
+
+class Attempt(Protocol):
+    """One wait, of a thread or a task, from the first try that failed to its end.
+
+    It sleeps until a try makes sense.  It may stand in a queue while it does, and it may win
+    by itself: then ``outcome`` says so.  The generator that drives it closes it in any case.
+    """
+
+    outcome: int | None  # of the try that the store itself has made; None if it made none
+    judge: bool | None  # whether to judge the holder now; None: by the clock of the lock
+
+    @property
+    def waited(self) -> float:
+        """Say for how many seconds this wait has lasted."""
+
+    @property
+    def left(self) -> float | None:
+        """Say for how many seconds it may go on; ``None`` if there is no end."""
+
+    def pause(self) -> bool:
+        """Sleep in this thread until a try makes sense; ``False`` if the time is over."""
+
+    def pause_async(self) -> Awaitable[bool]:
+        """Sleep in the event loop, which goes on."""
+
+    def in_turn(self, *, fair: bool) -> bool:
+        """Tell whether a try now would overtake no waiter that came earlier."""
+
+    def failed(self, outcome: int) -> None:
+        """Take note of a try that failed."""
+
+    def judged(self, seen: Any, again_at: int | None) -> None:
+        """Skip this instance until it changes, or until that time of the store's clock."""
+
+    def follow(self, pid: int, start: int) -> None:
+        """Hear of the end of the holder's process too."""
+
+    def end(self, won: Hold | None = None) -> None:
+        """Give back what the wait had; ``won`` is what holds now, if it ended well."""
+
+
+class Store(Protocol):
+    """What the store does for one lock.  All but ``_waiter`` return at once."""
+
+    _native: Any  # a ``Hold``
+
+    def _try(self) -> int:
+        """Try once, after those whose turn it is.
+
+        OK, NESTED, MINE, HELD, LOOK (held; judge the holder), TURN (others are first), FORKED,
+        or a negative error.
+        """
+        raise NotImplementedError
+
+    def _try_again(self) -> int:
+        """Try once, by one whose turn it is."""
+        raise NotImplementedError
+
+    def _let_go(self) -> int:
+        """Release once.
+
+        OK, NESTED (it is still held), LOST (it was taken away), FREE, OTHER_THREAD (it holds by
+        this object), FORKED, GUARDED (try again in a moment), or a negative error.
+        """
+        raise NotImplementedError
+
+    def _rewrite(self) -> int:
+        """Write the present time into the record: OK, LOST, FREE, FORKED, GUARDED or an error."""
+        raise NotImplementedError
+
+    def _confirm(self) -> int:
+        """Ask the store whether the lock is still held: OK, LOST, FREE, FORKED or an error."""
+        raise NotImplementedError
+
+    def _holds(self) -> int:
+        """Say whether this object holds, as far as it knows: OK, FREE or FORKED."""
+        raise NotImplementedError
+
+    def _is_of_thread(self) -> bool:
+        """Tell whether this thread holds by this object."""
+        raise NotImplementedError
+
+    def _token(self) -> str:
+        """Name the acquisition that is held."""
+        raise NotImplementedError
+
+    def _record_held(self) -> LockInfo | None:
+        """Say what the record of what is held says."""
+        raise NotImplementedError
+
+    def status(self) -> LockStatus:
+        """Look at the lock, whichever process holds it."""
+        raise NotImplementedError
+
+    def _clear(self, found: LockStatus, *, robs: bool) -> bool | None:
+        """Remove exactly what was found, and nothing that has replaced it.
+
+        ``robs`` says that a living holder may lose it.  ``True`` if it was removed, ``False`` if
+        it was not there any more, ``None`` if it can't be removed now.
+        """
+        raise NotImplementedError
+
+    def _holder_of(self, seen: Instance) -> BaseLock | None:
+        """Find the object of this process that holds an instance."""
+        raise NotImplementedError
+
+    def _holder_here(self) -> BaseLock | None:
+        """Find the object of this process that holds what is there now."""
+        raise NotImplementedError
+
+    def _store_time(self) -> int:
+        """Give the time of the store's clock."""
+        raise NotImplementedError
+
+    def _look_again_later(self, key: tuple[int, ...]) -> int:
+        """Note that an instance was judged, and say when it is to be judged again."""
+        raise NotImplementedError
+
+    def _look_is_due(self) -> bool:
+        """Tell whether that time has come."""
+        raise NotImplementedError
+
+    def _waiter(self, timeout: float | None, asked: int) -> Attempt:
+        """Begin a wait; ``asked`` is when the caller asked by the store's clock, 0 for now."""
+        raise NotImplementedError
+
+    def _mend(self, outcome: int) -> int:
+        """Remove the reason of a try's negative outcome and try again, or raise the error."""
+        raise NotImplementedError
+
+    def _error(self, outcome: int) -> Exception:
+        """Put the negative outcome of another call into words."""
+        raise NotImplementedError
+
+    def _follow_fork(self) -> None:
+        """Go on as the process that this is now: a try has said FORKED."""
+        raise NotImplementedError
+
+    def _give_way(self) -> None:
+        """Let those run who are first and may have just been woken."""
+        raise NotImplementedError
+
+    def _place_kept(self) -> Hashable:
+        """Name what may stop to answer; each such place has a heartbeat thread of its own."""
+        raise NotImplementedError
+
+    def _dropped(self) -> bool:
+        """Take note that nothing refers to the object any more; whether it holds all the same."""
+        raise NotImplementedError
