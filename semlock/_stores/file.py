@@ -271,7 +271,10 @@ class InFiles(BaseLock):
         wait = waits.Wait((native,), queue, self._record)
         # The core can try by itself where nothing has to be laid out anew for each try.
         lock = native if native.turns and not self._each_time else None
-        return Waiter(timeout, self._retry, wait=wait, lock=lock, notice=notice_of(self))
+        waiter = Waiter(timeout, self._retry, wait=wait, lock=lock, notice=notice_of(self))
+        if self._policy is not None:
+            waiter.judge = None  # by the clock of the lock, from the beginning
+        return waiter
 
     def _give_way(self) -> None:
         # Those who were woken by our release may be waiting for our processor.
