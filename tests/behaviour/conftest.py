@@ -1,0 +1,171 @@
+"""The worlds that the suite runs in: each lock system on the file store, and a store in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import semlock
+from ini_system import INI
+from memory_store import AsyncMemoryLock, Found, MemoryLock, Space
+from semlock import systems
+from semlock._core.queues import queue_of, tickets
+from support import Child, take_away
+
+TESTS = Path(__file__).parent.parent
+# A number that is no process's, of a holder that is none of this one's.
+STRANGER = 2**22 + 1
+
+
+class Files:
+    """One lock of a lock system: a file."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.system = INI if name == "ini" else systems.find(name)
+        self.name = name
+        self.place = str(directory / "the.lock")
+        if name == "feature":
+            (directory / "specs" / "one").mkdir(parents=True)
+            self.place = str(directory / "specs" / "one" / ".lock")
+        # The others leave it to chance which waiter is next, as their protocols do.
+        self.has_queue = name in ("semlock", "ini")
+        # Its waits go on until their time is over, as fs-safe's do.
+        self.refuses_itself = name != "sidecar"
+        self.taken_on_policy = name != "sidecar"
+
+    def lock(self, **options):
+        return self.system.lock(self.place, **options)
+
+    def async_lock(self, **options):
+        return self.system.async_lock(self.place, **options)
+
+    def status(self):
+        return self.system.status(self.place)
+
+    def take_away(self) -> None:
+        take_away(self.place)
+
+    def waiting(self) -> int:
+        """Count those who stand in the queue."""
+        try:
+            return len(tickets(queue_of(self.place)))
+        except OSError:
+            return 0
+
+    def stranger(self):
+        return Process(self)
+
+
+class Process:
+    """Another process, which can hold the lock."""
+
+    def __init__(self, world: Files) -> None:
+        self._world = world
+
+    def __enter__(self):
+        self._child = Child()
+        name = "ini_system:INI" if self._world.name == "ini" else self._world.name
+        self._child.run(
+            f"import sys; sys.path.insert(0, {str(TESTS)!r})\n"
+            f"from semlock import systems\n"
+            f"lock = systems.find({name!r}).lock({self._world.place!r})"
+        )
+        self.pid = self._child.pid
+        return self
+
+    def __exit__(self, *_):
+        self._child.close()
+
+    def hold(self) -> None:
+        self._child.run("assert lock.try_acquire()")
+
+    def release(self) -> None:
+        self._child.run("lock.release()")
+
+    def die(self) -> bool:
+        """End while it holds; whether the record can prove that."""
+        proves = self._world.status().info.witness is not None
+        self._child.kill()
+        return proves
+
+
+class Memory:
+    """One lock in memory."""
+
+    has_queue = refuses_itself = taken_on_policy = True
+    name = "memory"
+    place = "the lock"
+
+    def __init__(self) -> None:
+        self.space = Space()
+
+    def lock(self, **options):
+        return MemoryLock(self.space, self.place, **options)
+
+    def async_lock(self, **options):
+        return AsyncMemoryLock(self.space, self.place, **options)
+
+    def status(self):
+        return self.lock().status()
+
+    def take_away(self) -> None:
+        self.space.put(self.place, None)
+
+    def waiting(self) -> int:
+        return len(self.space.lines.get(self.place, ()))
+
+    def stranger(self):
+        return Stranger(self)
+
+
+class Stranger:
+    """Stands for another process: what it holds names no object of this one."""
+
+    pid = STRANGER
+
+    def __init__(self, world: Memory) -> None:
+        self._space, self._place = world.space, world.place
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def hold(self) -> None:
+        assert self._place not in self._space.held
+        content = INI.compose(semlock.LockInfo(pid=self.pid, timestamp=1))
+        self._space.put(self._place, Found(None, content))
+
+    def release(self) -> None:
+        self._space.put(self._place, None)
+
+    def die(self) -> bool:
+        with self._space.guard:
+            self._space.held[self._place].dead = True
+            self._space.wake(self._place)
+        return True
+
+
+@pytest.fixture(params=[*systems.NAMES, "ini", "memory"])
+def world(request, tmp_path):
+    """One lock, and what can be done with it."""
+    return Memory() if request.param == "memory" else Files(request.param, tmp_path)
+
+
+@pytest.fixture
+def stranger(world):
+    """Another process that can hold it."""
+    with world.stranger() as other:
+        yield other
+
+
+@pytest.fixture
+def lock(world):
+    return world.lock()
+
+
+@pytest.fixture
+def other(world):
+    return world.lock()

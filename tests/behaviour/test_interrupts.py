@@ -1,0 +1,122 @@
+"""Ctrl-C at the bytecodes of what all locks share, whatever they stand on.
+
+``tests/stress/test_interrupts.py`` strikes in all of the package, with other processes to judge.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import semlock
+from support import HANDLERS_RUN_AT, Strike
+
+pytestmark = pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython traces single bytecodes"
+)
+
+MODULES = ("",)
+STEP = 7  # each of them in the storms of tests/stress
+
+
+def strike_everywhere(prepare, judge, step=STEP) -> int:
+    """Strike an operation at its bytecodes, one after the other; how many there are."""
+    # In a thread of its own, since CPython 3.11 loses count of what is being handled.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_strike_everywhere, prepare, judge, step).result()
+
+
+def _strike_everywhere(prepare, judge, step) -> int:
+    for at in itertools.count(1, step):
+        lock, operation = prepare()
+        strike = Strike(at, operation, MODULES)
+        try:
+            done = judge(lock, strike.struck)
+            if done and strike.struck:
+                handlers = [n for n in strike.rest if n.startswith(HANDLERS_RUN_AT)]
+                assert not handlers, f"done, but a handler could still run: {strike.rest}"
+        except (AssertionError, semlock.SemlockError) as error:
+            raise AssertionError(f"struck at bytecode {at}, {strike.where}") from error
+        if not strike.struck:
+            return at
+    raise AssertionError
+
+
+def assert_whole(world, lock) -> None:
+    """See that the object tells the truth, and that others get what it doesn't hold."""
+    assert lock.held == (world.status().state == "held")
+    if lock.held:
+        lock.check()
+    else:
+        with world.lock().acquire(timeout=0):
+            pass
+
+
+@pytest.mark.parametrize("take", ["acquire", "try_acquire", "__enter__"])
+def test_a_struck_acquire_holds_nothing_that_it_does_not_say(world, take):
+    def prepare():
+        lock = world.lock()
+        return lock, getattr(lock, take)
+
+    def judge(lock, struck):
+        assert struck or lock.held
+        assert_whole(world, lock)
+        held = lock.held
+        if held:
+            lock.release()
+        return held
+
+    strike_everywhere(prepare, judge)
+
+
+def test_a_struck_release_is_done_or_can_be_repeated(world):
+    def prepare():
+        lock = world.lock()
+        lock.acquire()
+        return lock, lock.release
+
+    def judge(lock, struck):
+        assert struck or not lock.held
+        assert_whole(world, lock)
+        if lock.held:
+            lock.release()
+        return False
+
+    strike_everywhere(prepare, judge, step=1)
+
+
+def test_a_struck_wait_leaves_no_place_in_the_line(world, stranger):
+    stranger.hold()
+
+    def prepare():
+        lock = world.lock()
+        return lock, lambda: lock.acquire(timeout=0.002)
+
+    def judge(lock, struck):
+        assert not lock.held
+        return False
+
+    strike_everywhere(prepare, judge, step=11)
+    stranger.release()
+    assert_whole(world, world.lock())
+
+
+def test_a_struck_nested_acquire_counts_as_often_as_before(world):
+    def prepare():
+        lock = world.lock(reentrant=True)
+        lock.acquire()
+        return lock, lock.acquire
+
+    def judge(lock, struck):
+        lock.release()
+        done = lock.held
+        assert struck or done
+        if done:
+            lock.release()
+        assert_whole(world, lock)
+        return done
+
+    strike_everywhere(prepare, judge)
