@@ -104,8 +104,6 @@ class Wait:
         self.judge: bool | None = None
         self.wake = lambda: None
         self.notice = notice_of(lock)
-        with self.space.guard:
-            self.space.lines.setdefault(lock.path, []).append(self)
 
     @property
     def waited(self) -> float:
@@ -116,10 +114,15 @@ class Wait:
         return None if self.end_at is None else self.end_at - time.monotonic()
 
     def in_turn(self, *, fair: bool) -> bool:
-        return self.space.lines[self.lock.path][0] is self
+        line = self.space.lines.get(self.lock.path)
+        return not line or line[0] is self
 
     def failed(self, outcome: int) -> None:
-        pass
+        # Not before: the caller ends a wait that it has, and could be struck before it has it.
+        with self.space.guard:
+            line = self.space.lines.setdefault(self.lock.path, [])
+            if self not in line:
+                line.append(self)
 
     def follow(self, pid: int, start: int) -> None:
         pass

@@ -22,6 +22,14 @@ MODULES = ("",)
 STEP = 7  # each of them in the storms of tests/stress
 
 
+@pytest.fixture(autouse=True)
+def without_audit_log(world):
+    if world.name == "task":
+        pytest.skip(
+            "tests/unit/test_task_interrupts.py strikes there, and closes the audit log"
+        )
+
+
 def strike_everywhere(prepare, judge, step=STEP) -> int:
     """Strike an operation at its bytecodes, one after the other; how many there are."""
     # In a thread of its own, since CPython 3.11 loses count of what is being handled.
