@@ -9,7 +9,7 @@ import time
 from semlock._cli import child, systems
 from semlock._cli.grammar import HELD, OK, Options
 from semlock._cli.output import describe_refusal, print_json, say
-from semlock._cli.running import readable, say_refusal
+from semlock._cli.running import let_readers_end, readable, say_held, say_refusal, shell_word
 from semlock._cli.waiting import Teller, holding_caller
 from semlock._core import capi
 from semlock._core.errors import LockHeldError, LockTimeoutError
@@ -70,17 +70,22 @@ def attempt(options: Options) -> int:
     lock, name = _lock_for(owner, options)
     if options.allow:
         return _reclaim(lock, name, owner, options, 0.0)
+    found = None
     if lock.try_acquire():
-        return _leave(lock, name, owner, options)
-    found = lock.status()
+        try:
+            _let_readers_end(lock, 0.0, time.monotonic())
+            return _leave(lock, name, owner, options)
+        except LockTimeoutError as error:
+            found = error.status
+    found = found or lock.status()
     if options.json:
         print_json(describe_refusal(found))
     if not options.quiet:
         caller = holding_caller(found)
         if caller:
-            say(f"{lock.path} is held by {caller}, already")
+            say(f"{found.path} is held by {caller}, already")
         else:
-            say(f"{lock.path} is held by {found.holder}. Wait for it with: semlock acquire")
+            say_held(found, f"Wait for it: semlock acquire {shell_word(lock.path)}")
     return HELD
 
 
@@ -94,7 +99,9 @@ def acquire(options: Options) -> int:
     with Teller(quiet=options.quiet) as teller:
         lock._on_wait = teller
         try:
+            began = time.monotonic()
             lock.acquire(timeout=options.timeout)
+            _let_readers_end(lock, options.timeout, began)
         except (LockTimeoutError, LockHeldError) as error:
             return _refused(error, options)
     return _leave(lock, name, owner, options)
@@ -127,6 +134,15 @@ def _refused(error: LockTimeoutError | LockHeldError, options: Options) -> int:
         print_json(describe_refusal(error.status))
     say_refusal(error, options)
     return HELD
+
+
+def _let_readers_end(lock: FileLock, timeout: float | None, began: float) -> None:
+    """Wait as ``run`` does, and give the lock back if that fails."""
+    try:
+        let_readers_end(lock, timeout, began)
+    except BaseException:
+        lock.release()
+        raise
 
 
 def _leave(lock: FileLock, name: str, owner: Process, options: Options) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from time import monotonic
 
 from semlock._cli import child
 from semlock._cli.grammar import AUTO, BAD, HELD, OK, OWN, Options
@@ -24,6 +26,7 @@ from semlock._core.errors import LockPathError
 from semlock._core.queues import PREFIX
 from semlock._core.status import was_removed
 from semlock._locks.lock import Lock
+from semlock._locks.shared import READERS, names_of_readers
 from semlock._waiting.notice import Notice
 from semlock._waiting.waiter import Waiter
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from semlock._core.status import LockStatus
     from semlock.systems import System
 
+_ENDED = ("free", "stale")
 _LOCK_NAMES = (".lock", ".lck")
 
 # How often to check whether a lock has become stale by age.
@@ -44,6 +48,8 @@ def status(options: Options) -> int:
     """Report who holds a lock."""
     eye = Eye(options.dialect, options)
     found = eye.look(options.lock)
+    if found.state == "free":
+        found = _reader_of(eye, found.path) or eye.look(options.lock)
     if options.json:
         print_json(describe(found, eye.seen))
     elif options.porcelain or options.dialect == "sema":
@@ -52,6 +58,17 @@ def status(options: Options) -> int:
     elif not options.quiet:
         print_status(found, eye.seen, options)
     return OK if found.state == "free" else HELD
+
+
+def _reader_of(eye: Eye, path: str) -> LockStatus | None:
+    """Look for a reader that shares the lock, whose path no writer has."""
+    directory = f"{path}{READERS}"
+    try:
+        names = names_of_readers(directory)
+    except OSError:
+        return None  # not a directory, or not readable
+    found = (eye.look(os.path.join(directory, name)) for name in names)
+    return next((reader for reader in found if reader.state not in _ENDED), None)
 
 
 def print_status(found: LockStatus, system: System | None, options: Options) -> None:
@@ -78,28 +95,44 @@ def wait(options: Options) -> int:
     """Wait until a lock is free, without taking it."""
     child.interruptible()
     eye = Eye(options.dialect, options)
-    watched = Lock(eye.resolve(options.lock))
+    end = None if options.timeout is None else monotonic() + options.timeout
     with Teller(quiet=options.quiet) as teller:
-        waiter = Waiter(
-            options.timeout,
-            wait=waits.Wait((inside.native(watched),), None, None),
-            notice=Notice(lambda: eye.look(options.lock), teller, None),
-        )
-        try:
-            found = eye.look(options.lock)
-            while found.state not in ("free", "stale"):
-                _let_be(found, waiter, by_clock=options.dialect not in (None, AUTO, OWN))
-                if not waiter.pause():
-                    break
-                found = eye.look(options.lock)
-        finally:
-            waiter.end()
-    free = found.state in ("free", "stale")
+        found = _waited(eye, options, options.lock, end, teller)
+        while found.state in _ENDED:
+            reader = _reader_of(eye, found.path)
+            if reader is None:
+                break
+            found = _waited(eye, options, reader.path, end, teller)
+            if found.state in _ENDED:  # of the readers that are left, or of a writer
+                found = _waited(eye, options, options.lock, end, teller)
+    free = found.state in _ENDED
     if options.json:
         print_json(describe(found, eye.seen))
     if not free and not options.quiet:
         say(f"{found.path} is still held by {found.holder}")
     return OK if free else HELD
+
+
+def _waited(
+    eye: Eye, options: Options, path: str, end: float | None, teller: Teller
+) -> LockStatus:
+    """Wait until what is at a path has ended, or the time is over; give what was seen last."""
+    watched = Lock(eye.resolve(path))
+    waiter = Waiter(
+        None if end is None else max(0.0, end - monotonic()),
+        wait=waits.Wait((inside.native(watched),), None, None),
+        notice=Notice(lambda: eye.look(path), teller, None),
+    )
+    try:
+        found = eye.look(path)
+        while found.state not in _ENDED:
+            _let_be(found, waiter, by_clock=options.dialect not in (None, AUTO, OWN))
+            if not waiter.pause():
+                break
+            found = eye.look(path)
+    finally:
+        waiter.end()
+    return found
 
 
 def _let_be(found: LockStatus, waiter: Waiter, *, by_clock: bool) -> None:
@@ -139,7 +172,7 @@ def list_locks(options: Options) -> int:
             if options.json:
                 print_json(describe(status, eye.seen))
             else:
-                name = os.path.relpath(file) if len(named) > 1 else os.path.basename(file)
+                name = os.path.relpath(file) if len(named) > 1 else name_of(file)
                 found.append(rows.Row(status, eye.seen, name))
     if found:
         width = columns.columns_of(sys.stdout)
@@ -164,14 +197,28 @@ def _files_of(path: str) -> list[str]:
 
 def lock_files(directory: str) -> list[str]:
     """List the regular files in a directory that may be locks, by name."""
+    names: list[str] = []
     with os.scandir(directory) as entries:
-        names = [
-            entry.name
-            for entry in entries
-            if not (entry.name.startswith(PREFIX) or was_removed(entry.name))
-            and entry.is_file(follow_symlinks=False)
-        ]
+        for entry in entries:
+            if entry.name.startswith(PREFIX) or was_removed(entry.name):
+                continue
+            if entry.is_file(follow_symlinks=False):
+                names.append(entry.name)
+            elif entry.name.endswith(READERS) and entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(OSError):  # gone meanwhile, or not readable
+                    names += [
+                        os.path.join(entry.name, reader)
+                        for reader in names_of_readers(entry.path)
+                    ]
     return [os.path.join(os.path.abspath(directory), name) for name in sorted(names)]
+
+
+def name_of(path: str) -> str:
+    """Give the name by which a table shows a file: a reader's has the name of its lock."""
+    above, name = os.path.split(path)
+    if above.endswith(READERS):
+        return os.path.join(os.path.basename(above), name)
+    return name
 
 
 def is_lock(found: LockStatus, system: System | None) -> bool:

@@ -15,7 +15,7 @@ from semlock._cli.columns import (
     fit,
     layout,
 )
-from semlock._cli.looking import is_lock, lock_files
+from semlock._cli.looking import is_lock, lock_files, name_of
 from semlock._cli.systems import Eye
 from semlock._core.errors import LockPathError
 from semlock._core.queues import waiters
@@ -47,7 +47,7 @@ class Row:
     ) -> None:
         self.found = found
         self.system = system
-        self.name = os.path.basename(found.path) if name is None else name
+        self.name = name_of(found.path) if name is None else name
         self.waiting = waiters(found.path, found.info)
 
     @property

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from semlock._cli.grammar import Options
     from semlock._core.identity import Process
+    from semlock._core.status import LockStatus
     from semlock.systems import System
 
 
@@ -154,16 +155,21 @@ def _take_all(
         acquired = acquire_all(locks, timeout=timeout)
     try:
         for lock in locks:
-            if os.path.lexists(f"{lock.path}.readers"):
-                from semlock._locks.shared import wait_for_readers  # noqa: PLC0415 - hardly ever
-
-                left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
-                wait_for_readers(lock, left, sys._getframe())
+            let_readers_end(lock, timeout, began)
     except BaseException:
         acquired.__exit__(None, None, None)
         raise
     holding: AbstractContextManager[Any] = acquired
     return holding
+
+
+def let_readers_end(lock: Any, timeout: float | None, began: float) -> None:
+    """Wait until those who share a lock that was just taken have released it."""
+    if os.path.lexists(f"{lock.path}.readers"):
+        from semlock._locks.shared import wait_for_readers  # noqa: PLC0415 - hardly ever
+
+        left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
+        wait_for_readers(lock, left, sys._getframe())
 
 
 def _keep_fresh(locks: list[tuple[Any, System]]) -> None:
@@ -250,14 +256,20 @@ def say_timeout(error: LockTimeoutError | LockHeldError, way_out: str, *, quiet:
     if found is None:
         say(str(error))
         return
-    word = shell_word(found.path)
     caller = holding_caller(found)
     if caller:
         say(
             f"{found.path} is held by {caller}: a wait would not end before that does. Use the "
             f"lock only once, or release it first"
         )
-    elif found.is_empty and found.verdict != "alive":
+    else:
+        say_held(found, way_out)
+
+
+def say_held(found: LockStatus, way_out: str) -> None:
+    """Say who holds a lock, and what can be done: the way out counts for a holder that lives."""
+    word = shell_word(found.path)
+    if found.is_empty and found.verdict != "alive":
         say(
             f"{found.path} is held by {found.holder}. If a program still locks it with flock, use "
             f"another path; if not, remove it: semlock break {word}"

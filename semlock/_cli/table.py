@@ -213,7 +213,7 @@ VERBS: tuple[Verb, ...] = (
         options=(VERBOSE, PORCELAIN, COLOR, DIALECT_SEEN, STALE, JSON, QUIET),
         does=(
             ("Five lines: the state, the holder, why it holds the lock, since when, and how it is "
-            "known whether the holder lives. --verbose adds the rest."),
+            "known whether the holder lives. --verbose adds the rest. Of readers it shows one."),
             ("--porcelain writes lines for programs instead, those of sema's format first: locked, "
             "pid, timestamp, tag. So does --dialect sema."),
         ),

@@ -375,3 +375,27 @@ def test_no_heavy_module_is_imported_on_the_way_of_run_and_try(path):
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert result.stdout.endswith("0 []\n"), result.stdout
+
+
+def test_what_takes_or_looks_sees_those_who_share(path):
+    directory = os.path.dirname(path)
+    with start("run", "--shared", path, "-m", "reading", "--", *HOLDING) as reader:
+        says_ready(reader)
+        for line in (("try",), ("acquire", "-t", "0"), ("acquire", "-t", "0.1")):
+            refused = command(*line, path)
+            assert refused.returncode == 1, line
+            assert "(reading)" in refused.stderr
+            assert not os.path.exists(path)
+        found = command("status", path)
+        assert found.returncode == 1
+        assert "reading" in found.stdout
+        assert command("wait", "-t", "0.1", path).returncode == 1
+        listed = command("list", directory)
+        assert f"{os.path.basename(path)}.readers" in listed.stdout
+        with start("wait", path) as waiting, start("acquire", path) as acquiring:
+            assert waiting.poll() is None
+            reader.communicate("\n", timeout=PATIENCE)
+            assert acquiring.wait(PATIENCE) == 0
+            assert command("release", path).returncode == 0
+            assert waiting.wait(PATIENCE) == 0
+    assert command("status", path).stdout == "state:    free\n"
