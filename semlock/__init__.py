@@ -147,4 +147,4 @@ if not TYPE_CHECKING:
 if "SEMLOCK_TRACE" in environ:
     from semlock import trace
 
-    trace._start_by_environment(environ["SEMLOCK_TRACE"])
+    trace.start_by_environment(environ["SEMLOCK_TRACE"])

@@ -16,7 +16,7 @@ import sys
 import time
 
 from semlock import policy
-from semlock._core import capi, registry
+from semlock._core import capi, inside, registry
 from semlock._core.errors import LockLostError, LockPathError, LockRecordError, NotHeldError
 from semlock._core.identity import this_process
 from semlock._core.records import LockInfo, text_of
@@ -184,7 +184,7 @@ def acquire_feature_lock(feature: str, gsd_dir: StrPath = GSD_DIR) -> bool:
     try:
         taken = lock.try_acquire()
         if not taken and _settled(lock).is_worth_a_try:
-            lock._native.look_at = 0  # judge it again now, not when another look is due
+            inside.native(lock).look_at = 0  # judge it again now, not when another look is due
             taken = lock.try_acquire()
     except LockPathError:
         return False  # a directory or a link stands there, which this system takes for a lock
@@ -212,7 +212,7 @@ def release_feature_lock(feature: str, gsd_dir: StrPath = GSD_DIR) -> None:
         found = _settled(lock).found
         corrupt = found.info is None and found.reason is not None
         if corrupt or (found.info is not None and found.info.pid == os.getpid()):
-            remove_exactly(found, lock._encoded, robs=not corrupt)
+            remove_exactly(found, inside.encoded(lock), robs=not corrupt)
     except OSError:
         return  # what can't be read or removed is not ours to complain about
 

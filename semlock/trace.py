@@ -231,7 +231,7 @@ def _stop_writing() -> None:
         writer.close()
 
 
-def _start_by_environment(path: str) -> None:
+def start_by_environment(path: str) -> None:
     """Start a trace for ``SEMLOCK_TRACE`` in the environment, and never end it."""
     try:
         start(path or None)

@@ -11,7 +11,7 @@ from semlock._cli.grammar import HELD, OK, Options
 from semlock._cli.output import describe_refusal, print_json, say
 from semlock._cli.running import let_readers_end, readable, say_held, say_refusal, shell_word
 from semlock._cli.waiting import Teller, holding_caller
-from semlock._core import capi
+from semlock._core import capi, inside
 from semlock._core.errors import LockHeldError, LockTimeoutError
 from semlock._core.identity import other_process, this_process
 from semlock._core.seconds import GUARD_PATIENCE
@@ -97,7 +97,7 @@ def acquire(options: Options) -> int:
     if options.allow:
         return _reclaim(lock, name, owner, options, options.timeout)
     with Teller(quiet=options.quiet) as teller:
-        lock._on_wait = teller
+        inside.report_waits(lock, teller)
         try:
             began = time.monotonic()
             lock.acquire(timeout=options.timeout)
@@ -148,7 +148,7 @@ def _let_readers_end(lock: FileLock, timeout: float | None, began: float) -> Non
 def _leave(lock: FileLock, name: str, owner: Process, options: Options) -> int:
     """Leave a lock that was won to its owner, and report the owner and the record."""
     info = lock.info
-    capi.detach_lock(lock._native)
+    capi.detach_lock(inside.native(lock))
     if not options.json and (options.quiet or sys.stderr is None or not sys.stderr.isatty()):
         return OK
     from semlock._cli.owners import owner_name  # noqa: PLC0415 - for those who are told

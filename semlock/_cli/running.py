@@ -10,6 +10,7 @@ from semlock._cli import child, systems
 from semlock._cli.grammar import BAD, CHILD, OK, OWN, SELF
 from semlock._cli.output import describe_refusal, print_json, say
 from semlock._cli.waiting import Teller, holding_caller
+from semlock._core import inside
 from semlock._core.errors import LockHeldError, LockLostError, LockTimeoutError, SemlockError
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -58,7 +59,7 @@ def _hold(options: Options, run: Callable[..., int], owner: Process | None) -> i
         return options.on_conflict_exit
     # Where the kernel keeps no lock on the file for us, one that follows the command ends with
     # it, and a waiter that has it by now can't be told from one that took it by force.
-    knows = owner is None or all(lock._native.file.witness for lock in taking.held())
+    knows = owner is None or all(inside.native(lock).file.witness for lock in taking.held())
     try:
         with held:
             code = run(
@@ -103,18 +104,21 @@ def _taking(options: Options, teller: Teller, owner: Process | None) -> _Taking:
 
         shared: Any = SharedLock(options.lock, **common)
         if owner is not None:
-            shared._writer._leave_to(owner, guarded=True)
+            inside.leave_to(shared, owner, guarded=True)
         return _Taking(
-            lambda: shared.acquire_shared(timeout=timeout), lambda: [shared._mine()], []
+            lambda: shared.acquire_shared(timeout=timeout),
+            lambda: [inside.held_part(shared)],
+            [],
         )
     if options.slots is not None:
         from semlock import SlotLock  # noqa: PLC0415 - for those who take a place
 
         slot: Any = SlotLock(options.lock, slots=options.slots, **common)
         if owner is not None:
-            for each in slot._locks:
-                each._leave_to(owner, guarded=True)
-        return _Taking(lambda: slot.acquire(timeout=timeout), lambda: [slot._mine()], [])
+            inside.leave_to(slot, owner, guarded=True)
+        return _Taking(
+            lambda: slot.acquire(timeout=timeout), lambda: [inside.held_part(slot)], []
+        )
     locks = []
     for path in options.locks:
         system = systems.chosen(path, options.dialect)
@@ -130,7 +134,7 @@ def _taking(options: Options, teller: Teller, owner: Process | None) -> _Taking:
             guarded=True,
         )
         systems.tell_of_tag(options, lock, system)
-        lock._on_wait = teller
+        inside.report_waits(lock, teller)
         locks.append((lock, system))
     all_of_them = [lock for lock, _ in locks]
     allow = options.allow

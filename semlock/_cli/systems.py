@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from semlock import systems
 from semlock._cli.grammar import AUTO, OWN
+from semlock._core import inside
 from semlock._core.status import status_by
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -147,7 +148,7 @@ def make(
         more["make_dirs"] = True
     lock = system.lock(path, tag=tag, durability=durability, **more)
     if owner is not None:
-        lock._leave_to(owner, guarded=guarded)
+        inside.leave_to(lock, owner, guarded=guarded)
     return lock
 
 
@@ -167,8 +168,8 @@ def inherited(locks: list[FileLock]) -> list[int]:
     """
     numbers = []
     for lock in locks:
-        file = lock._native.file
+        file = inside.native(lock).file
         if file.witness:
-            lock._native.fleeting = 1
+            inside.native(lock).fleeting = 1
             numbers.append(file.handle)
     return numbers

@@ -7,6 +7,7 @@ module knows neither locks nor listeners, only what the ones tell the others.
 
 from __future__ import annotations
 
+from semlock._core import inside
 from semlock._core.capi import POOL, release_lock
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -59,7 +60,7 @@ sink: Sink | None = None
 def release(lock: BaseLock) -> int:
     """Release a lock by the core, and report that if there is a listener: the core's outcome."""
     now = sink
-    outcome: int = release_lock(lock._native, POOL) if now is None else now.release(lock)
+    outcome: int = release_lock(inside.native(lock), POOL) if now is None else now.release(lock)
     return outcome
 
 

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 
-from semlock._core import capi
+from semlock._core import capi, inside
 from semlock._core.errors import (
     LockDeadlockError,
     LockLostError,
@@ -101,8 +101,9 @@ def _held_by(lock: BaseLock, found: LockStatus | None) -> str:
     if found is None or found.state == "free":
         return "it was held until now. Try again, or wait longer (timeout=)"
     held = f"it is held by {found.holder}"
-    if found._barred is not None:
-        return f"{held}. {_way_to_remove(found.path, found._barred[1])}"
+    barred = inside.barred(found)
+    if barred is not None:
+        return f"{held}. {_way_to_remove(found.path, barred[1])}"
     if found.reason is not None:
         return (
             f"{held}. This user could not remove it. "
@@ -160,10 +161,10 @@ def _own_place(lock: BaseLock, found: LockStatus) -> str:
     if info is None or (info.pid, info.boot, info.pidns or 0) != (me.pid, me.boot, me.pidns):
         return ""
     try:
-        holder = lock._holder_here()
+        holder = inside.holder_here(lock)
     except OSError:
         holder = None
-    return "an unknown place" if holder is None else where(holder._place)
+    return "an unknown place" if holder is None else where(inside.place(holder))
 
 
 def deadlock_error(
@@ -180,7 +181,7 @@ def deadlock_error(
         way_out = "Release it first, or use one lock object with reentrant=True"
     return LockDeadlockError(
         f"{holder.path} is held by this very {which} acquired the lock at "
-        f"{where(holder._place)} and would wait for it at "
+        f"{where(inside.place(holder))} and would wait for it at "
         f"{where((frame.f_code, frame.f_lasti))}. {way_out}",
         path=holder.path,
     )
@@ -204,7 +205,7 @@ def lost_error(lock: LockObject) -> LockLostError:
 
 def not_held_error(lock: LockObject) -> NotHeldError:
     """Say why there is nothing to release."""
-    if lock._forked:
+    if inside.forked(lock):
         why = "it was acquired before this process was forked off, and is its parent's"
     elif lock.held:
         why = "another thread holds it through this object"

@@ -1,20 +1,28 @@
 """What the package's own modules do with a lock, a status or a record beyond its public methods.
 
-They are functions, so that users see only the methods that are for them.  A module that needs a
-private name of another one gives that need a name here (ruff's SLF001; see pyproject.toml).
+They are functions, so that users see only the methods that are for them.  Only this module uses
+private names of other modules.
 """
 
 from __future__ import annotations
 
+from semlock._core.outcomes import FAIR
+
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from types import CodeType, FrameType
     from typing import Any, TypeVar
 
+    from semlock._core.capi import Record
     from semlock._core.compiled import semlock_lock
+    from semlock._core.identity import Process
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus
+    from semlock._core.verdicts import Policy
 
     R = TypeVar("R", bound=LockInfo)
+
+# ---------------------------------------------------------------- acquiring and releasing
 
 
 def native(lock: Any) -> semlock_lock:
@@ -23,14 +31,209 @@ def native(lock: Any) -> semlock_lock:
     return found
 
 
+def is_fair(lock: Any) -> bool:
+    """Tell whether a lock is only taken in turn."""
+    return native(lock).turns == FAIR
+
+
+def lay_out(lock: Any) -> None:
+    """Make a lock's record, if it has none yet."""
+    if lock._record is None:
+        lock._lay_out()
+
+
+def try_once(lock: Any) -> int:
+    """Try a lock, unless waiters come first: the core's outcome."""
+    outcome: int = lock._try()
+    return outcome
+
+
+def try_anyway(lock: Any) -> int:
+    """Try a lock, for a caller whose turn it is: the core's outcome."""
+    outcome: int = lock._try_again()
+    return outcome
+
+
+def has_won(lock: Any, outcome: int, frame: FrameType) -> bool:
+    """Act on the outcome of a try of one of several locks; ``True`` if it is held now."""
+    return bool(lock._has_won(outcome, frame))
+
+
+def made_dirs(lock: Any, outcome: int) -> bool:
+    """Make a lock's missing directories, if a try failed for them and the lock may make them."""
+    return bool(lock._made_dirs(outcome))
+
+
+def judge(lock: Any, frame: FrameType, *, may_wait: bool, waiter: Any = None) -> bool:
+    """Judge the holder, and remove the lock if that is allowed; ``True`` if it may be free."""
+    return bool(lock._judge(frame, may_wait=may_wait, waiter=waiter))
+
+
+def acquiring(lock: Any, *arguments: Any, **options: Any) -> Any:
+    """Give the steps that acquire a lock, within a timeout and for a frame."""
+    return lock._acquiring(*arguments, **options)
+
+
 def undo(lock: Any, before: int) -> None:
     """Release what an interrupted call has won since the lock's serial number was read."""
     lock._undo(before)
 
 
+def end(lock: Any) -> None:
+    """Release a lock once."""
+    lock._end(lock._native.endings)
+
+
+def refresh(lock: Any, patience: float) -> bool:
+    """Write the present time into the record; ``False`` if the guard was taken all the time."""
+    return bool(lock._refresh(patience))
+
+
+def leave_to(lock: Any, owner: Process, *, guarded: bool) -> None:
+    """Have a lock's record name another process as its holder."""
+    lock._leave_to(owner, guarded=guarded)
+
+
+def forget_after_fork(lock: Any) -> None:
+    """Forget what the parent holds by this object."""
+    lock._forget_after_fork()
+
+
+# ---------------------------------------------------------------- who holds it
+
+
+def is_for_tasks(lock: Any) -> bool:
+    """Tell whether tasks hold a lock, and not threads."""
+    return bool(lock._for_tasks)
+
+
+def is_mine(lock: Any) -> bool:
+    """Tell whether the caller, a thread or a task, holds a lock by this object."""
+    return bool(lock._is_mine())
+
+
+def is_of_thread(lock: Any) -> bool:
+    """Tell whether this thread holds a lock."""
+    return bool(lock._is_of_thread())
+
+
+def holder_here(lock: Any) -> Any:
+    """Find the object of this process that holds what stands under a lock's name."""
+    return lock._holder_here()
+
+
+def is_held_by(lock: Any, task: object) -> bool:
+    """Tell whether a task holds a lock by this object."""
+    return bool(lock._is_held_by(task))
+
+
+def held_part(lock: Any) -> Any:
+    """Give the lock that the caller holds of a shared lock or of slots; ``None`` if none."""
+    return lock._mine()
+
+
+def won_by(lock: Any, frame: FrameType) -> None:
+    """Note that the running task has won a lock, called from this frame."""
+    lock._won_by(frame)
+
+
+def place(lock: Any) -> tuple[CodeType, int] | None:
+    """Give the place in the program where a lock was acquired."""
+    found: tuple[CodeType, int] | None = lock._place
+    return found
+
+
+def forked(lock: Any) -> bool:
+    """Tell whether the parent process held a lock by this object."""
+    return bool(lock._forked)
+
+
+def ends_in_time(lock: Any, own: Any, left: float | None) -> bool:
+    """Tell whether a lock that the caller itself holds expires during the wait for it."""
+    return bool(lock._ends_in_time(own, left))
+
+
+# ---------------------------------------------------------------- options and the record
+
+
+def encoded(lock: Any) -> bytes:
+    """Give a lock's path as bytes."""
+    path: bytes = lock._encoded
+    return path
+
+
+def record(lock: Any) -> Record | None:
+    """Give the record that the next try writes."""
+    laid_out: Record | None = lock._record
+    return laid_out
+
+
+def decode(lock: Any, content: bytes) -> LockInfo:
+    """Read a record of the lock's system."""
+    info: LockInfo = lock._decode(content)
+    return info
+
+
+def is_composed_anew(lock: Any) -> bool:
+    """Tell whether a lock's record is made again for each try."""
+    return bool(lock._each_time)
+
+
+def options_of_files(lock: Any) -> dict[str, Any]:
+    """Give the options about a lock's files."""
+    return {"durability": lock._durability, "mode": lock._mode}
+
+
+def left_to(lock: Any) -> Process | None:
+    """Give the process that a lock is for, if it is another one."""
+    return None if lock._owner is None else lock._owner[0]
+
+
+def policy(lock: Any) -> Policy | None:
+    """Give a lock's policy."""
+    found: Policy | None = lock._policy
+    return found
+
+
+def schedule(lock: Any) -> Any:
+    """Give a lock's retry schedule."""
+    return lock._retry
+
+
+def place_kept(lock: Any) -> int:
+    """Give a number of the place where a lock is kept: of its filesystem, if it is a file."""
+    number: int = lock._place_kept()
+    return number
+
+
+def heartbeat(lock: Any) -> float | None:
+    """Give the seconds between a lock's refreshes."""
+    every: float | None = lock._heartbeat
+    return every
+
+
+def on_lost(lock: Any) -> Any:
+    """Give the function that is called when a refresh finds a lock lost."""
+    return lock._on_lost
+
+
 def on_wait(lock: Any) -> Any:
     """Give the function that is called during a wait."""
     return lock._on_wait
+
+
+def report_waits(lock: Any, function: Any) -> None:
+    """Have a function called during each wait for a lock."""
+    lock._on_wait = function
+
+
+def line_name(lock: Any) -> tuple[object, ...] | None:
+    """Name the line in which tasks of one loop wait for a lock; ``None``: in no line."""
+    name: tuple[object, ...] | None = lock._line_name()
+    return name
+
+
+# ---------------------------------------------------------------- statuses and records
 
 
 def barred(found: LockStatus) -> tuple[str, str] | None:

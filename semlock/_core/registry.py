@@ -7,7 +7,7 @@ import os
 import sys
 from _weakref import ref
 
-from semlock._core import capi, events
+from semlock._core import capi, events, inside
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -70,10 +70,15 @@ def all_locks() -> list[InFiles]:
     return [lock for lock in (reference() for reference in list(_locks.values())) if lock]
 
 
+def count() -> int:
+    """Count the lock objects of this process."""
+    return len(_locks)
+
+
 def held_here(dev: int, ino: int) -> InFiles | None:
     """Find the object of this process that holds the file with this identity."""
     for lock in all_locks():
-        native = lock._native
+        native = inside.native(lock)
         if native.file.ino == ino and native.file.dev == dev and capi.holds(native):
             return lock
     return None
@@ -103,14 +108,14 @@ def follow_fork() -> None:
             wait.forget()
     _waits.clear()
     for lock in all_locks():
-        lock._forget_after_fork()
+        inside.forget_after_fork(lock)
     for forget in _forgetters:
         forget()
 
 
 def release_now(lock: InFiles) -> None:
     """Release a lock completely, however often it was acquired, without errors."""
-    lock._native.reentrant = 0
+    inside.native(lock).reentrant = 0
     events.release(lock)
 
 
@@ -171,6 +176,7 @@ class _Last:
         ending: Callable[[], bool] = sys.is_finalizing,
         pid: Callable[[], int] = os.getpid,
         listdir: Callable[[str], list[str]] = os.listdir,
+        native: Callable[[Any], Any] = inside.native,
         release: Callable[[Any, Any], int] = capi.release_lock,
         pool: Any = capi.POOL,
     ) -> None:
@@ -182,9 +188,9 @@ class _Last:
         except OSError:
             pass  # no /proc here: Python's own list has to do
         for lock in [*self.dropped, *(reference() for reference in self.locks.values())]:
-            if lock is not None and lock._native.held:
-                lock._native.reentrant = 0
-                release(lock._native, pool)
+            if lock is not None and native(lock).held:
+                native(lock).reentrant = 0
+                release(native(lock), pool)
 
 
 def _begin() -> None:

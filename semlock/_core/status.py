@@ -6,7 +6,7 @@ import errno
 import os
 from time import monotonic, sleep, time
 
-from semlock._core import capi, events, explain
+from semlock._core import capi, events, explain, inside
 from semlock._core.errors import LockHeldError, LockPathError, LockRecordError
 from semlock._core.identity import DEAD, UNKNOWN
 from semlock._core.records import decode_text, printable
@@ -331,7 +331,7 @@ def remove(
                 path=text,
                 status=found,
             )
-        if not force and found.reason is None and found._barred is None:
+        if not force and found.reason is None and inside.barred(found) is None:
             raise LockHeldError(
                 f"{text} is held by {found.holder}. If you know that its holder has ended, "
                 "remove it: semlock.remove(path, force=True)",

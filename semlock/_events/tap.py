@@ -15,7 +15,7 @@ from _thread import RLock
 from functools import partial
 from time import monotonic_ns
 
-from semlock._core import events, registry
+from semlock._core import events, inside, registry
 from semlock._core.capi import KEPT, OK, POOL, release_lock, this_thread, token_of
 from semlock._core.errors import LockTimeoutError
 from semlock._core.queues import PREFIX
@@ -55,8 +55,8 @@ def listen(listener: Listener) -> None:
         if events.sink is None:
             events.sink = _SINK
             for lock in registry.all_locks():
-                if lock._native.held:
-                    _holds.setdefault(token_of(lock._native), (0, 0))
+                if inside.native(lock).held:
+                    _holds.setdefault(token_of(inside.native(lock)), (0, 0))
 
 
 def unlisten(listener: Listener) -> None:
@@ -107,9 +107,9 @@ def _tell(event: str, lock: BaseLock, at: int, **fields: Any) -> None:
 
 def _took(lock: BaseLock, asked: int | None = None) -> None:
     """Tell that a lock was won, unless it was held already and only counts once more."""
-    if lock._native.depth != 1:
+    if inside.native(lock).depth != 1:
         return
-    token = token_of(lock._native)
+    token = token_of(inside.native(lock))
     now = monotonic_ns()
     _holds[token] = (this_thread(), now)
     waited = 0 if asked is None else now - asked
@@ -146,10 +146,10 @@ def _holder(found: LockStatus | None, name: str = "holder") -> Fields:
 
 def _is_held_here(lock: BaseLock) -> bool:
     """Tell whether the caller holds the lock, so that to acquire it only counts once more."""
-    if lock._is_mine():
+    if inside.is_mine(lock):
         return True
-    native = lock._native
-    if lock._for_tasks or not native.held:
+    native = inside.native(lock)
+    if inside.is_for_tasks(lock) or not native.held:
         return False
     # A heartbeat may borrow the lock for a moment.
     hold = _holds.get(token_of(native))
@@ -166,11 +166,11 @@ class _Sink:
             yield from steps
             return
         asked = monotonic_ns()
-        before = lock._native.serial
+        before = inside.native(lock).serial
         try:
             _tell("request", lock, asked)
             yield from steps
-            if lock._native.serial != before:  # else a manager has it already
+            if inside.native(lock).serial != before:  # else a manager has it already
                 _took(lock, asked)
         except BaseException as error:
             self.failed(lock, asked, error)
@@ -200,7 +200,7 @@ class _Sink:
         _tell("wait", lock, monotonic_ns(), **_holder(found))
 
     def release(self, lock: BaseLock) -> int:
-        native = lock._native
+        native = inside.native(lock)
         endings, token = native.endings, token_of(native)
         # The time before it is released: holds that follow each other never overlap.
         at = monotonic_ns()
@@ -215,7 +215,7 @@ class _Sink:
         return outcome
 
     def lost(self, lock: BaseLock) -> None:
-        _left(lock, token_of(lock._native), monotonic_ns(), "lost")
+        _left(lock, token_of(inside.native(lock)), monotonic_ns(), "lost")
 
     def refreshed(self, lock: BaseLock) -> None:
         _tell("refresh", lock, monotonic_ns())

@@ -216,9 +216,15 @@ class AsyncForm(ForTasks):
         self._holder = win  # type: ignore[misc]
 
     def _is_mine(self) -> bool:
-        """Tell whether the task that runs here holds the lock by this object."""
-        native = self._native
-        return bool(native.held) and self._holder == (native.serial, this_task())
+        """Tell whether the running task holds the lock by this object."""
+        return self._is_held_by(this_task())
+
+    def _is_held_by(self, task: object) -> bool:
+        """Tell whether a task holds the lock by this object."""
+        holder, native = self._holder, self._native
+        if holder is None or holder[1] != task or not native.held:
+            return False
+        return bool(holder[0] == native.serial)
 
     def _is_anothers(self) -> bool:
         """Tell a reentrant lock that another task of this thread holds.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from semlock._core import capi
+from semlock._core import capi, inside
 from semlock._locks.async_form import AsyncForm, ForTasks, this_task
 from semlock._waiting.hub import Parked, hub_here, is_line_here
 from semlock._waiting.steps import Wins, run_async
@@ -40,10 +40,7 @@ def task_here() -> ref[Any]:
 
 def is_held_by(lock: Any, task: object) -> bool:
     """Tell whether a task holds a lock, by this very object."""
-    if not isinstance(lock, AsyncForm):
-        return False
-    native = lock._native
-    return bool(native.held) and lock._holder == (native.serial, task)
+    return isinstance(lock, AsyncForm) and inside.is_held_by(lock, task)
 
 
 def is_mine(lock: Any) -> bool:
@@ -71,11 +68,12 @@ class Holding:
     event loops' timeouts run what they guard in a task of its own.
     """
 
-    __slots__ = ("_lock", "_me")
+    __slots__ = ("_leave", "_lock", "_me")
 
-    def __init__(self, lock: HeldByTasks, me: object) -> None:
+    def __init__(self, lock: HeldByTasks, me: object, leave: Callable[..., None]) -> None:
         self._lock = lock
         self._me = me
+        self._leave = leave
 
     async def __aenter__(self) -> Any:
         return self._lock
@@ -86,24 +84,23 @@ class Holding:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._lock._leave(self._me, kind, error, traceback)
+        self._leave(self._me, kind, error, traceback)
 
 
 class Entering:
-    """A context manager that acquires when it is entered, for the task that enters it."""
+    """A context manager that acquires when it is entered, for the task that enters it.
 
-    __slots__ = ("_limit", "_lock", "_steps")
+    ``enter`` acquires for the frame of the block, and ``leave`` releases what a task holds.
+    """
 
-    def __init__(
-        self, lock: HeldByTasks, steps: Callable[..., Any], limit: float | None
-    ) -> None:
-        self._lock = lock
-        self._steps = steps
-        self._limit = limit
+    __slots__ = ("_enter", "_leave")
+
+    def __init__(self, enter: Callable[[FrameType], Any], leave: Callable[..., None]) -> None:
+        self._enter = enter
+        self._leave = leave
 
     def __aenter__(self) -> Any:
-        steps = self._steps(self._limit, _frame(1))
-        return run_async(steps, self._lock._wins(), self._lock)
+        return self._enter(_frame(1))
 
     async def __aexit__(
         self,
@@ -111,7 +108,7 @@ class Entering:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._lock._leave(this_task(), kind, error, traceback)
+        self._leave(this_task(), kind, error, traceback)
 
 
 class HeldByTasks(ForTasks):
@@ -144,7 +141,15 @@ class HeldByTasks(ForTasks):
 
     async def _entered(self, steps: Steps[None]) -> Any:
         """Take the lock, and give what its holder leaves it by."""
-        return await run_async(steps, self._wins(), Holding(self, task_here()))
+        return await run_async(steps, self._wins(), Holding(self, task_here(), self._leave))
+
+    def _entering(self, steps: Callable[..., Steps[None]], timeout: float | None) -> Entering:
+        """Take the lock by these steps when a block is entered."""
+
+        def enter(frame: FrameType) -> Any:
+            return run_async(steps(timeout, frame), self._wins(), self)
+
+        return Entering(enter, self._leave)
 
     async def __aexit__(
         self,

@@ -10,7 +10,7 @@ from semlock._locks import mine
 from semlock._locks.acquiring import Acquiring
 from semlock._locks.async_form import AsyncForm, refuse_enter, this_task
 from semlock._locks.async_holding import is_mine
-from semlock._locks.many import AllAcquired, AnyWait, _distinct, taking_any
+from semlock._locks.many import AllAcquired, AnyWait, Several, distinct, taking_any
 from semlock._waiting.async_waiter import waiter_here
 from semlock._waiting.steps import Wins, run_async
 
@@ -30,7 +30,7 @@ def _limit(timeout: float | None) -> float | None:
 
 
 def _distinct_for_tasks(locks: Iterable[L]) -> list[L]:
-    return _distinct(locks, AsyncForm)  # type: ignore[arg-type]  # they are locks besides
+    return distinct(locks, AsyncForm)  # type: ignore[arg-type]  # they are locks besides
 
 
 # ---------------------------------------------------------------------------- any of them
@@ -73,8 +73,6 @@ class AsyncAllAcquired(AllAcquired):
 
     __slots__ = ()
 
-    _is_mine = staticmethod(is_mine)
-
     async def __aenter__(self) -> tuple[Any, ...]:
         return self.locks
 
@@ -107,10 +105,11 @@ async def _take_all(
     for lock in locks:
         if is_mine(lock):
             raise explain.deadlock_error(lock, frame, "task")
-    acquired = AsyncAllAcquired(locks)
+    several = Several(locks, is_mine)
+    acquired = AsyncAllAcquired(locks, several)
     try:
-        await run_async(acquired._acquiring(timeout, frame), Wins(locks))
+        await run_async(several.acquiring(timeout, frame), Wins(locks))
     except BaseException:
-        acquired._let_go()
+        several.let_go()
         raise
     return acquired

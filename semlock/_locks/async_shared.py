@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 
+from semlock._core import inside
 from semlock._core.errors import LockTimeoutError
 from semlock._locks import mine
 from semlock._locks.acquiring import Acquiring
 from semlock._locks.async_form import this_task
-from semlock._locks.async_holding import Entering, HeldByTasks, into_line, is_held_by, task_here
+from semlock._locks.async_holding import HeldByTasks, into_line, is_held_by, task_here
 from semlock._locks.async_lock import AsyncLock
 from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.shared import ReaderWait, SharedLock, readers_leaving
@@ -18,6 +19,7 @@ from semlock._waiting.steps import Wins, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
     from types import FrameType
     from typing import Any
@@ -53,11 +55,17 @@ class _TaskReaderWait(ReaderWait):
 class _SharedWins(Wins):
     """What a task's call has won of a shared lock: the writer's place, or a reader of its own."""
 
-    __slots__ = ("_before_reader", "_me", "_shared")
+    __slots__ = ("_before_reader", "_me", "_readers", "_stop_reading")
 
-    def __init__(self, lock: AsyncSharedLock) -> None:
-        super().__init__((lock._writer,))
-        self._shared = lock
+    def __init__(
+        self,
+        writer: AsyncLock,
+        readers: dict[Any, Lock],
+        stop_reading: Callable[[Any, Lock | None], None],
+    ) -> None:
+        super().__init__((writer,))
+        self._readers = readers
+        self._stop_reading = stop_reading
         self._me: Any = None
         self._before_reader: Lock | None = None
 
@@ -66,12 +74,12 @@ class _SharedWins(Wins):
         super().awake()
         if self._me is None:
             self._me = this_task()
-            self._before_reader = self._shared._readers.get(self._me)
+            self._before_reader = self._readers.get(self._me)
 
     def give_back(self) -> None:
         """Let go of what was won."""
         super().give_back()
-        self._shared._stop_reading(self._me, self._before_reader)
+        self._stop_reading(self._me, self._before_reader)
 
 
 class AsyncSharedLock(HeldByTasks, SharedLock):
@@ -103,7 +111,7 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
         self, timeout: float | None = OWN_TIMEOUT
     ) -> AbstractAsyncContextManager[Self]:
         """Hold the lock for oneself in an ``async with`` block."""
-        return Entering(self, self._steps, self._limit(timeout))
+        return self._entering(self._steps, self._limit(timeout))
 
     def try_acquire(self) -> bool:
         """Take the lock for oneself if nobody has it in any way; ``False`` if somebody has."""
@@ -114,11 +122,11 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
         try:
             if not writer.try_acquire():
                 return False
-            writer._won_by(frame)
+            inside.won_by(writer, frame)
             run(readers_leaving(writer, 0, frame, ReaderWait))  # which never sleeps
         except BaseException as error:
             if self._writes(me):
-                writer._end(writer._native.endings)
+                inside.end(writer)
             if isinstance(error, LockTimeoutError):
                 return False
             raise
@@ -128,7 +136,7 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
         return self._writing(timeout, frame)
 
     def _wins(self) -> Wins:
-        return _SharedWins(self)
+        return _SharedWins(self._writer, self._readers, self._stop_reading)
 
     # ------------------------------------------------------------------ readers
 
@@ -142,10 +150,10 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
         self, timeout: float | None = OWN_TIMEOUT
     ) -> AbstractAsyncContextManager[Self]:
         """Hold the lock as a reader in an ``async with`` block."""
-        return Entering(self, self._reading, self._limit(timeout))
+        return self._entering(self._reading, self._limit(timeout))
 
     def _reading(self, timeout: float | None, frame: FrameType) -> Steps[None]:
-        in_line, asked = yield from into_line(self._writer._line_name(), timeout)
+        in_line, asked = yield from into_line(inside.line_name(self._writer), timeout)
         yield from self._sharing(timeout, frame, in_line=in_line, asked=asked)
 
     def _refuse_to_read(self, frame: FrameType) -> None:
@@ -160,10 +168,10 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
             (writer,),
             timeout,
             self.path,
-            schedule=writer._retry,
+            schedule=inside.schedule(writer),
             queue=writer,
-            record=reader._record,
-            line=writer._line_name(),
+            record=inside.record(reader),
+            line=inside.line_name(writer),
             asked=asked,
             notice=notice_of(writer),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from semlock._core import inside
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
 from semlock._locks.acquiring import Acquiring
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from semlock._waiting.async_waiter import AsyncWaiter
     from semlock._waiting.steps import Steps
+    from semlock._waiting.waiter import Waiter
 
 _frame = sys._getframe
 
@@ -76,7 +78,7 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
             self.path,
             schedule=self._retry,
             queue=self._head,
-            record=locks[0]._record,
+            record=inside.record(locks[0]),
             line=self._line_name(),
             asked=asked,
             notice=notice_of(self._head, locks[self._last].status),
@@ -86,8 +88,8 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
         """Name the line in which tasks of one loop wait for these slots, if they do in one."""
         if self._retry is not None:
             return None
-        rules = rules_of(self._locks[0]._policy)
-        return self.path, self._head._native.turns, rules, self.slots
+        rules = rules_of(inside.policy(self._locks[0]))
+        return self.path, inside.native(self._head).turns, rules, self.slots
 
     def release(self) -> None:
         """Let go of this task's slot; the errors are those of ``Lock.release``."""
@@ -106,10 +108,9 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
         if crowded:
             released_here(self._line_name())
 
-    def _won(self, index: int) -> None:
-        super()._won(index)
-        slot: Any = self._locks[index]
-        slot._holder = (slot._native.serial, task_here())
+    def _try_all(self, frame: FrameType, waiter: Waiter | None) -> bool:
+        task_here()  # an error outside of tasks
+        return super()._try_all(frame, waiter)
 
     def _mine(self, me: object = None) -> Any:
         if me is None:
@@ -118,9 +119,4 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
         last = slots[self._last]
         if is_held_by(last, me):
             return last
-        for slot in slots:
-            # Only who it was won by last is asked more closely: there may be thousands.
-            holder = slot._holder
-            if holder is not None and holder[1] == me and is_held_by(slot, me):
-                return slot
-        return None
+        return next((slot for slot in slots if is_held_by(slot, me)), None)

@@ -11,7 +11,7 @@ import errno
 import sys
 from time import monotonic_ns
 
-from semlock._core import events, explain
+from semlock._core import events, explain, inside
 from semlock._core.identity import ALIVE, this_process
 from semlock._core.outcomes import FAIR, FORKED, HELD, LOOK, MINE, NESTED, OK, TURN
 from semlock._core.seconds import FOREVER, checked_timeout
@@ -230,7 +230,7 @@ class BaseLock(LockObject):
             own = self._holder_of(seen)
             if (
                 own is not None
-                and own._is_of_thread()
+                and inside.is_of_thread(own)
                 and not self._ends_in_time(own, None if waiter is None else waiter.left)
             ):
                 from semlock._locks import mine  # noqa: PLC0415 - only for those who wait
@@ -251,7 +251,7 @@ class BaseLock(LockObject):
                 self._policy is not None
                 or found.unfinished
                 or found.reason is not None
-                or found._barred is not None
+                or inside.barred(found) is not None
                 or seen.error != 0
             )
             waiter.judged(seen, again_at if by_clock else None)
@@ -262,7 +262,7 @@ class BaseLock(LockObject):
 
     def _ends_in_time(self, own: BaseLock, left: float | None) -> bool:
         """Tell whether a lock of this very thread will be stale before its wait is over."""
-        if own._heartbeat is not None or self._policy is None:
+        if inside.heartbeat(own) is not None or self._policy is None:
             return False
         from semlock.policy import due_in  # noqa: PLC0415 - only for a thread that meets itself
 

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from weakref import ref
 
-from semlock._core import callbacks, capi, registry
+from semlock._core import callbacks, capi, inside, registry
 from semlock._core.errors import LockLostError, NotHeldError
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -77,7 +77,7 @@ def watch(lock: BaseLock, interval: float) -> None:
 
 def _lane_of(lock: BaseLock) -> _Lane:
     # A clock of the user's is asked for each beat, and so is the user's code.
-    key = (lock._place_kept(), getattr(lock, "_clock", None))
+    key = (inside.place_kept(lock), getattr(lock, "_clock", None))
     lane = _lanes.get(key)
     if lane is None:
         if len(_lanes) >= _LANES_LIMIT:
@@ -147,7 +147,7 @@ def _beat(lock: BaseLock, interval: float) -> float | None:
     if not lock.held:
         return None
     try:
-        if not lock._refresh(patience=0.0):
+        if not inside.refresh(lock, patience=0.0):
             # Somebody sits on the guard, which must not hold up the others' beats.
             return min(interval, _AGAIN)
     except LockLostError as error:
@@ -166,11 +166,12 @@ def _beat(lock: BaseLock, interval: float) -> float | None:
 
 def _report(lock: BaseLock, error: LockLostError) -> None:
     def report() -> None:
-        if lock._on_lost is None:
+        on_lost = inside.on_lost(lock)
+        if on_lost is None:
             _log("%s", error)
             return
         try:
-            lock._on_lost(lock, error)
+            on_lost(lock, error)
         except BaseException as failure:  # noqa: BLE001 - sys.exit() ends nothing here
             _log("the on_lost function of %s failed", lock.path, cause=failure)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from time import monotonic
 
-from semlock._core import capi, explain, waits
+from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, NESTED, OK, this_thread
 from semlock._core.errors import LockTimeoutError
 from semlock._core.seconds import checked_timeout
@@ -58,9 +58,8 @@ def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | No
 
 def _try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> list[Any]:
     for lock in locks:
-        if lock._record is None:
-            lock._lay_out()
-    batch = capi.Batch([lock._native for lock in locks])
+        inside.lay_out(lock)
+    batch = capi.Batch([inside.native(lock) for lock in locks])
     result: list[Any] = [None] * len(locks)
     try:
         batch.run(anyway=anyway)
@@ -70,31 +69,34 @@ def _try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> lis
                 if outcome == HELD or (outcome == capi.TURN and not anyway):
                     continue
                 code = batch.error(index) if outcome == _FAILED else outcome
-                before = locks[index]._native.serial
+                before = inside.native(locks[index]).serial
                 try:
-                    if locks[index]._has_won(code, frame):
+                    if inside.has_won(locks[index], code, frame):
                         result[index] = locks[index]
                 except BaseException:
-                    locks[index]._undo(before)
+                    inside.undo(locks[index], before)
                     raise
     except BaseException:
         for index, outcome in enumerate(batch.outcomes):
             if outcome in (OK, NESTED) or result[index] is not None:
-                locks[index]._end(locks[index]._native.endings)
+                inside.end(locks[index])
         raise
     return result
 
 
 def _is_plain(lock: BaseLock) -> bool:
     """Tell a lock that the core can try by itself, among many others."""
-    return isinstance(lock, TextLock) and not (lock._each_time or lock._native.reentrant)
+    return isinstance(lock, TextLock) and not (
+        inside.is_composed_anew(lock) or inside.native(lock).reentrant
+    )
 
 
 def _is_mine(lock: BaseLock) -> bool:
-    return bool(lock._native.owner == this_thread()) and lock.held
+    return bool(inside.native(lock).owner == this_thread()) and lock.held
 
 
-def _distinct(locks: Iterable[BaseLock], kind: type[BaseLock] = BaseLock) -> list[Any]:
+def distinct(locks: Iterable[BaseLock], kind: type[BaseLock] = BaseLock) -> list[Any]:
+    """Check that these are locks of one kind and of different paths."""
     chosen = list(locks)
     for lock in chosen:
         if not isinstance(lock, kind):
@@ -115,14 +117,14 @@ def acquire_any(locks: Iterable[L], timeout: float | None = None) -> L:
     It sleeps on all of them at once.  ``LockTimeoutError`` when the time is over.  Release the
     lock that you got; the others were never taken.
     """
-    chosen = _distinct(locks)
+    chosen = distinct(locks)
     limit = None if timeout is None else checked_timeout(timeout)
-    before = [lock._native.serial for lock in chosen]
+    before = [inside.native(lock).serial for lock in chosen]
     try:
         won: L = run(taking_any(chosen, limit, sys._getframe(1), AnyWait))
     except BaseException:
         for lock, serial in zip(chosen, before, strict=True):
-            lock._undo(serial)
+            inside.undo(lock, serial)
         raise
     return won
 
@@ -146,8 +148,10 @@ def taking_any(
         return won
     if timeout == 0:
         for lock in locks:
-            fair = lock._native.turns == capi.FAIR
-            if lock._has_won(lock._try() if fair else lock._try_again(), frame):
+            fair = inside.is_fair(lock)
+            if inside.has_won(
+                lock, inside.try_once(lock) if fair else inside.try_anyway(lock), frame
+            ):
                 return lock
         raise explain.timeout_error(locks[0], 0.0)
     form.refuse(locks, frame)
@@ -183,7 +187,7 @@ class AnyWait:
     @staticmethod
     def waiter(locks: list[Any], timeout: float | None) -> tuple[Any, waits.Wait]:
         """Begin to wait."""
-        wait = waits.Wait([lock._native for lock in locks])
+        wait = waits.Wait([inside.native(lock) for lock in locks])
         return Waiter(timeout, wait=wait, about=locks[0].path), wait
 
 
@@ -191,10 +195,12 @@ def _try_each(locks: list[Any], frame: FrameType) -> tuple[Any, int]:
     """Try each once: the lock that was taken, and else whether others come first somewhere."""
     others = HELD
     for lock in locks:
-        outcome = lock._try()
-        if outcome == capi.TURN and lock._native.turns == capi.FAIR:
+        outcome = inside.try_once(lock)
+        if outcome == capi.TURN and inside.is_fair(lock):
             others = outcome
-        elif outcome not in (HELD, capi.LOOK, capi.MINE) and lock._has_won(outcome, frame):
+        elif outcome not in (HELD, capi.LOOK, capi.MINE) and inside.has_won(
+            lock, outcome, frame
+        ):
             return lock, OK
     return None, others
 
@@ -226,7 +232,7 @@ class _AnyOf:
         waiter = self._waiter
         if waiter.said == capi.BLIND:
             for lock in self._locks:
-                if lock._has_won(lock._try_again(), frame):
+                if inside.has_won(lock, inside.try_anyway(lock), frame):
                     return lock
             return None
         if waiter.said not in (capi.FREE, capi.LOOK):
@@ -234,10 +240,12 @@ class _AnyOf:
         index = waiter.which
         lock = self._locks[index]
         # Looked at here, tried when it turns out to be free.
-        if waiter.said == capi.LOOK and not lock._judge(frame, may_wait=False, waiter=waiter):
+        if waiter.said == capi.LOOK and not inside.judge(
+            lock, frame, may_wait=False, waiter=waiter
+        ):
             return None
-        outcome = lock._try_again() if index == self._queued else lock._try()
-        if outcome not in (HELD, capi.LOOK, capi.TURN) and lock._has_won(outcome, frame):
+        outcome = inside.try_anyway(lock) if index == self._queued else inside.try_once(lock)
+        if outcome not in (HELD, capi.LOOK, capi.TURN) and inside.has_won(lock, outcome, frame):
             return lock
         if outcome == capi.TURN:
             # It is free, but for others: there are no news of it before they have it.
@@ -254,14 +262,14 @@ class _AnyOf:
         now = monotonic()
         if index == self._queued or (self._queued >= 0 and now - self._since < self._stay):
             return
-        if not self._locks[index]._native.turns:
+        if not inside.native(self._locks[index]).turns:
             return
         if self._queued >= 0:
             self._stay *= 2
         self._queued = index
         self._since = now
         lock = self._locks[index]
-        self._wait.stand(lock._native, lock._record, index)
+        self._wait.stand(inside.native(lock), inside.record(lock), index)
 
 
 # ---------------------------------------------------------------------------- all of them
@@ -290,19 +298,80 @@ def _is_dropped_by_call(call: tuple[CodeType, int], frame: FrameType) -> bool:
 _BEGINNINGS_OF_WITH = ("SETUP_WITH", "BEFORE_WITH", "COPY")
 
 
+class Several:
+    """Some locks that are taken together, by this thread or task: all of them or none."""
+
+    __slots__ = ("is_mine", "locks")
+
+    def __init__(self, locks: Sequence[Any], is_mine: Callable[[Any], bool] = _is_mine) -> None:
+        # Every program takes them in this order.
+        self.locks = sorted(locks, key=lambda lock: lock.path)
+        self.is_mine = is_mine
+
+    def let_go(self) -> None:
+        for lock in reversed(self.locks):
+            if self.is_mine(lock):
+                inside.end(lock)
+
+    def _try_rest(self, frame: FrameType) -> Any:
+        """Try those that are not held yet: the first that is not to be had, or ``None``."""
+        rest = [lock for lock in self.locks if not self.is_mine(lock)]
+        if all(_is_plain(lock) for lock in rest):
+            won = _try_many(rest, frame, anyway=False)
+            return next((lock for lock, got in zip(rest, won, strict=True) if not got), None)
+        return next((lock for lock in rest if not lock.try_acquire()), None)
+
+    def acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        """Take all of them, one after the other, and none if that fails."""
+        deadline = None if timeout is None else monotonic() + timeout
+        patience = 0.0
+        try:
+            while (missing := self._try_rest(frame)) is not None:
+                twin = inside.holder_here(missing)
+                if twin is not None and twin is not missing and twin in self.locks:
+                    # Two names of one file, as where upper and lower case are the same.
+                    raise ValueError(_TWICE)  # noqa: TRY301 - what is held goes as always
+                left = None if deadline is None else max(0.0, deadline - monotonic())
+                if patience == 0.0 or timeout == 0:
+                    # Nobody who waits holds anything, so whatever order others take them in, it
+                    # can't end in a circle.
+                    self.let_go()
+                    yield from inside.acquiring(missing, left, frame)
+                else:
+                    # Politeness may never come to an end where all of them are in use all the
+                    # time.  So what is held is kept for a while, which is bounded, and grows.
+                    yield from self._patiently(missing, left, patience, frame)
+                patience = min(max(2 * patience, _FIRST_PATIENCE), _LONGEST_PATIENCE)
+        except BaseException:
+            self.let_go()
+            raise
+
+    def _patiently(
+        self, missing: Any, left: float | None, patience: float, frame: FrameType
+    ) -> Steps[None]:
+        limit = patience * (0.5 + chance())
+        if left is not None and left < limit:
+            yield from inside.acquiring(missing, left, frame)
+            return
+        try:
+            yield from inside.acquiring(missing, limit, frame)
+        except LockTimeoutError:
+            self.let_go()
+            left = None if left is None else max(0.0, left - limit)
+            yield from inside.acquiring(missing, left, frame)
+
+
 class AllAcquired:
     """What ``acquire_all`` returns: a context manager that releases all of them."""
 
-    __slots__ = ("_call", "_locks", "locks")
+    __slots__ = ("_call", "_several", "locks")
 
-    _is_mine = staticmethod(_is_mine)
-
-    def __init__(self, locks: Sequence[Any], call: tuple[CodeType, int] | None = None) -> None:
-        # Where it was asked for, by a call that returns this.
-        self._call = call
-        # As they were given, and in the order in which everybody takes them.
+    def __init__(
+        self, locks: Sequence[Any], several: Several, call: tuple[CodeType, int] | None = None
+    ) -> None:
         self.locks = tuple(locks)
-        self._locks = sorted(locks, key=lambda lock: lock.path)
+        self._several = several
+        self._call = call  # the place of the call that returns this
 
     def __enter__(self) -> tuple[Any, ...]:
         return self.locks
@@ -318,16 +387,16 @@ class AllAcquired:
             self.__class__ = AllAcquired  # type: ignore[assignment]
         first: BaseException | None = None
         try:
-            for lock in reversed(self._locks):
+            for lock in reversed(self._several.locks):
                 try:
                     lock.__exit__(kind, error, traceback)
                 except BaseException as failure:  # noqa: BLE001, PERF203 - the others must go too
                     first = first or failure
         except BaseException:
-            self._let_go()  # an interrupt between two of them
+            self._several.let_go()  # an interrupt between two of them
             raise
         if first is not None:
-            self._let_go()  # it may have struck before one of them had begun to go
+            self._several.let_go()  # it may have struck before one of them had begun to go
             raise first
 
     def release(self) -> None:
@@ -336,58 +405,6 @@ class AllAcquired:
 
     def __repr__(self) -> str:
         return f"<{len(self.locks)} locks, acquired>"
-
-    def _let_go(self) -> None:
-        for lock in reversed(self._locks):
-            if self._is_mine(lock):
-                lock._end(lock._native.endings)
-
-    def _try_rest(self, frame: FrameType) -> Any:
-        """Try those that are not held yet: the first that is not to be had, or ``None``."""
-        rest = [lock for lock in self._locks if not self._is_mine(lock)]
-        if all(_is_plain(lock) for lock in rest):
-            won = _try_many(rest, frame, anyway=False)
-            return next((lock for lock, got in zip(rest, won, strict=True) if not got), None)
-        return next((lock for lock in rest if not lock.try_acquire()), None)
-
-    def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
-        """Take all of them, one after the other, and none if that fails."""
-        deadline = None if timeout is None else monotonic() + timeout
-        patience = 0.0
-        try:
-            while (missing := self._try_rest(frame)) is not None:
-                twin = missing._holder_here()
-                if twin is not None and twin is not missing and twin in self._locks:
-                    # Two names of one file, as where upper and lower case are the same.
-                    raise ValueError(_TWICE)  # noqa: TRY301 - what is held goes as always
-                left = None if deadline is None else max(0.0, deadline - monotonic())
-                if patience == 0.0 or timeout == 0:
-                    # Nobody who waits holds anything, so whatever order others take them in, it
-                    # can't end in a circle.
-                    self._let_go()
-                    yield from missing._acquiring(left, frame)
-                else:
-                    # Politeness may never come to an end where all of them are in use all the
-                    # time.  So what is held is kept for a while, which is bounded, and grows.
-                    yield from self._patiently(missing, left, patience, frame)
-                patience = min(max(2 * patience, _FIRST_PATIENCE), _LONGEST_PATIENCE)
-        except BaseException:
-            self._let_go()
-            raise
-
-    def _patiently(
-        self, missing: Any, left: float | None, patience: float, frame: FrameType
-    ) -> Steps[None]:
-        limit = patience * (0.5 + chance())
-        if left is not None and left < limit:
-            yield from missing._acquiring(left, frame)
-            return
-        try:
-            yield from missing._acquiring(limit, frame)
-        except LockTimeoutError:
-            self._let_go()
-            left = None if left is None else max(0.0, left - limit)
-            yield from missing._acquiring(left, frame)
 
 
 class _JustAcquired(AllAcquired):
@@ -408,10 +425,10 @@ class _JustAcquired(AllAcquired):
         call = getattr(self, "_call", None)
         if call is None or getattr(interpreter, "meta_path", None) is None:
             return  # the end of the interpreter drops everything
-        if not any(map(self._is_mine, self._locks)):
+        if not any(map(self._several.is_mine, self._several.locks)):
             return
         if is_dropped_by_call(call, frame_at(1)):
-            self._let_go()
+            self._several.let_go()
 
 
 def acquire_all(locks: Iterable[BaseLock], timeout: float | None = None) -> AllAcquired:
@@ -420,17 +437,17 @@ def acquire_all(locks: Iterable[BaseLock], timeout: float | None = None) -> AllA
     It never waits for ever while it holds some of them, so it doesn't matter in which order
     others take the same ones.  ``LockTimeoutError`` when the time is over; then none is held.
     """
-    chosen = _distinct(locks)
+    chosen = distinct(locks)
     limit = None if timeout is None else checked_timeout(timeout)
     frame = sys._getframe(1)
     for lock in chosen:
         if _is_mine(lock):
             raise explain.deadlock_error(lock, frame)
-    acquired = _JustAcquired(chosen)
-    acquired._call = frame.f_code, frame.f_lasti
+    several = Several(chosen)
+    acquired = _JustAcquired(chosen, several, (frame.f_code, frame.f_lasti))
     try:
-        run(acquired._acquiring(limit, frame))
+        run(several.acquiring(limit, frame))
     except BaseException:
-        acquired._let_go()
+        several.let_go()
         raise
     return acquired

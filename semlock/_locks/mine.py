@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from time import sleep
 
-from semlock._core import capi, explain, registry
+from semlock._core import capi, explain, inside, registry
 from semlock._stores.holders import same_path
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -73,7 +73,7 @@ _NO_READERS: dict[str, BaseLock] = {}
 
 def is_of_thread(lock: Any) -> bool:
     """Tell whether this thread holds a lock, or a task of it does."""
-    native = lock._native
+    native = inside.native(lock)
     for _ in range(_PATIENCE):
         owner = native.owner
         if owner >= 0 or not lock.held:
@@ -85,7 +85,7 @@ def is_of_thread(lock: Any) -> bool:
 def is_of_task(lock: Any, task: Any) -> bool:
     """Tell whether a task, which runs in this thread now, holds a lock."""
     holder = getattr(lock, "_holder", None)
-    native = lock._native
+    native = inside.native(lock)
     if holder is not None:
         return bool(lock.held) and holder == (native.serial, task)
     reads = _whose.get(id(lock))
@@ -106,8 +106,12 @@ def _is_of_loop(lock: Any) -> bool:
 
 def refuse_thread(lock: BaseLock, frame: FrameType, timeout: float | None = None) -> None:
     """Refuse that this thread waits for a lock that it holds itself, and that doesn't end."""
-    holder = lock._holder_here()
-    if holder is not None and is_of_thread(holder) and not lock._ends_in_time(holder, timeout):
+    holder = inside.holder_here(lock)
+    if (
+        holder is not None
+        and is_of_thread(holder)
+        and not inside.ends_in_time(lock, holder, timeout)
+    ):
         refuse(holder, frame)
 
 
@@ -160,7 +164,7 @@ def refuse_task_all(locks: Sequence[Any], task: Any, frame: FrameType) -> None:
         return
     doubtful = first = None
     for lock in locks:
-        holder = lock._holder_here()
+        holder = inside.holder_here(lock)
         if holder is None:
             return
         if not is_of_task(holder, task):
@@ -183,7 +187,7 @@ _BY_LOOP = (
 
 def _warn(holder: BaseLock, frame: FrameType, words: str) -> None:
     """Say once for each pair of places that this may be a wait for oneself."""
-    places = holder._place, (frame.f_code, frame.f_lasti)
+    places = inside.place(holder), (frame.f_code, frame.f_lasti)
     if places in _warned:
         return
     if len(_warned) >= _WARNED_LIMIT:
@@ -225,7 +229,7 @@ def all_mine(locks: Sequence[Any], is_mine: Callable[[Any], bool]) -> Any:
     """Give the first of some locks' holders if all of them are held by oneself."""
     first = None
     for lock in locks:
-        holder = lock._holder_here()
+        holder = inside.holder_here(lock)
         if holder is None or not is_mine(holder):
             return None
         first = first or holder

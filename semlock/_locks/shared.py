@@ -14,7 +14,7 @@ import os
 import sys
 from time import monotonic
 
-from semlock._core import capi, explain, waits
+from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, LOOK, OK, POOL, try_anyway
 from semlock._core.errors import LockTimeoutError
 from semlock._core.folders import open_to_others
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from semlock._core.identity import Process
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
     from semlock._locks.base import BaseLock
@@ -111,28 +112,28 @@ class ReaderWait:
         reader: Lock, timeout: float | None, about: str, notice: Notice | None
     ) -> Waiter:
         """Begin to wait."""
-        wait = waits.Wait((reader._native,))
+        wait = waits.Wait((inside.native(reader),))
         return Waiter(timeout, wait=wait, notice=notice, about=about)
 
 
 def reader_at(writer: BaseLock, path: str) -> Lock:
     """Make a lock object by which a writer waits for somebody else's reader."""
-    reader = Lock(path, policy=writer._policy)
-    reader._native.turns = capi.NO_TURNS
+    reader = Lock(path, policy=inside.policy(writer))
+    inside.native(reader).turns = capi.NO_TURNS
     return reader
 
 
 def reader_left(reader: Lock, waiter: Waiter, frame: FrameType, *, in_time: bool) -> bool:
     """Do what the last pause calls for; ``True`` if the reader is known to have gone."""
     if not in_time:
-        if reader._judge(frame, may_wait=False):
+        if inside.judge(reader, frame, may_wait=False):
             return True  # it had died just now
         raise explain.timeout_error(reader, waiter.waited)
     if waiter.said == capi.FREE:
         return True
     # Proof of death takes a reader's file away, as it does with any lock.
     if waiter.judge is not False:
-        reader._judge(frame, may_wait=False, waiter=waiter)
+        inside.judge(reader, frame, may_wait=False, waiter=waiter)
     return False
 
 
@@ -222,11 +223,11 @@ class SharedLock:
         return True
 
     def _take(self, timeout: float | None, frame: FrameType) -> None:
-        before = self._writer._native.serial
+        before = inside.native(self._writer).serial
         try:
             run(self._writing(timeout, frame))
         except BaseException:
-            self._writer._undo(before)
+            inside.undo(self._writer, before)
             raise
 
     def _writing(self, timeout: float | None, frame: FrameType) -> Steps[None]:
@@ -235,13 +236,13 @@ class SharedLock:
         began = monotonic()
         me = self._me()
         try:
-            yield from self._writer._acquiring(timeout, frame)
+            yield from inside.acquiring(self._writer, timeout, frame)
             left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
             yield from readers_leaving(self._writer, left, frame, self._reader_wait)
         except BaseException:
             # It was not ours before, so if it is now, then it was won in this call.
             if self._writes(me):
-                self._writer._end(self._writer._native.endings)
+                inside.end(self._writer)
             raise
 
     # ------------------------------------------------------------------ readers
@@ -282,7 +283,7 @@ class SharedLock:
         reader = self._readers.get(me)
         if reader is None or reader is before:
             return
-        if reader._native.held or os.path.lexists(self._directory):
+        if inside.native(reader).held or os.path.lexists(self._directory):
             self._withdraw(reader)
         self._readers.pop(me, None)
         _mine.end_reading(me, self.path)
@@ -321,7 +322,7 @@ class SharedLock:
 
         With no time, only a fair lock asks.
         """
-        head = self._writer._native
+        head = inside.native(self._writer)
         if timeout == 0 and head.turns != capi.FAIR:
             return OK
         return capi.must_make_way(head)
@@ -331,15 +332,15 @@ class SharedLock:
         reader = Lock(
             os.path.join(self._directory, name),
             tag=self.tag,
-            durability=self._writer._durability,
-            mode=self._writer._mode,
+            **inside.options_of_files(self._writer),
         )
-        if self._writer._owner is not None:
-            reader._leave_to(self._writer._owner[0], guarded=True)
+        owner = inside.left_to(self._writer)
+        if owner is not None:
+            inside.leave_to(reader, owner, guarded=True)
         # The directory shall go with the last reader, so no file is kept in it.
-        reader._native.fleeting = 1
-        reader._native.turns = capi.NO_TURNS
-        reader._lay_out()
+        inside.native(reader).fleeting = 1
+        inside.native(reader).turns = capi.NO_TURNS
+        inside.lay_out(reader)
         return reader
 
     def _enter(self, reader: Lock, frame: FrameType) -> bool:
@@ -347,11 +348,11 @@ class SharedLock:
         if os.path.lexists(self.path):
             return False
         for _ in range(_TRIES):
-            outcome = try_anyway(reader._native, POOL)
+            outcome = try_anyway(inside.native(reader), POOL)
             if outcome not in (-errno.ENOENT, _NO_SUCH_PATH):
                 break
             self._make_directory()  # the last reader has just taken it away
-        if outcome in (HELD, LOOK) or not reader._has_won(outcome, frame):
+        if outcome in (HELD, LOOK) or not inside.has_won(reader, outcome, frame):
             return False
         if os.path.lexists(self.path):
             self._withdraw(reader)
@@ -362,7 +363,7 @@ class SharedLock:
         try:
             parent = os.stat(os.path.dirname(self.path)).st_mode & 0o1777
         except (FileNotFoundError, NotADirectoryError) as error:
-            if self._writer._made_dirs(-errno.ENOENT):
+            if inside.made_dirs(self._writer, -errno.ENOENT):
                 return  # the next try goes on from here
             raise explain.os_error(self.path, -(error.errno or errno.ENOENT)) from None
         with contextlib.suppress(FileExistsError):
@@ -372,7 +373,7 @@ class SharedLock:
 
     def _withdraw(self, reader: Lock) -> None:
         if reader.held:
-            reader._end(reader._native.endings)
+            inside.end(reader)
         with contextlib.suppress(OSError):
             os.rmdir(self._directory)
 
@@ -381,9 +382,9 @@ class SharedLock:
     ) -> Steps[None]:
         writer = self._writer
         if timeout == 0:
-            fair = writer._native.turns == capi.FAIR
-            if (not fair or not capi.must_make_way(writer._native)) and (
-                writer._judge(frame, may_wait=False) and self._enter(reader, frame)
+            fair = inside.is_fair(writer)
+            if (not fair or not capi.must_make_way(inside.native(writer))) and (
+                inside.judge(writer, frame, may_wait=False) and self._enter(reader, frame)
             ):
                 return
             raise explain.timeout_error(writer, 0.0)
@@ -393,7 +394,7 @@ class SharedLock:
         try:
             while not self._answer(reader, waiter, frame, in_time=(yield waiter)):
                 pass
-            won = reader._native
+            won = inside.native(reader)
             waiter.served()
         finally:
             waiter.end(won)
@@ -408,9 +409,11 @@ class SharedLock:
         writer = self._writer
         return Waiter(
             timeout,
-            writer._retry,
-            wait=waits.Wait((writer._native,), writer._native, reader._record),
-            queue=writer._native,
+            inside.schedule(writer),
+            wait=waits.Wait(
+                (inside.native(writer),), inside.native(writer), inside.record(reader)
+            ),
+            queue=inside.native(writer),
             notice=notice_of(writer),
             about=self.path,
         )
@@ -421,11 +424,15 @@ class SharedLock:
         if not in_time:
             raise explain.timeout_error(writer, waiter.waited)
         if waiter.judge is not False:
-            writer._judge(frame, may_wait=True, waiter=waiter)
-        fair = writer._native.turns == capi.FAIR
+            inside.judge(writer, frame, may_wait=True, waiter=waiter)
+        fair = inside.is_fair(writer)
         return waiter.in_turn(fair=fair) and self._enter(reader, frame)
 
     # ------------------------------------------------------------------ both
+
+    def _leave_to(self, owner: Process, *, guarded: bool) -> None:
+        """Name another process in all records of this object; see ``BaseLock``."""
+        inside.leave_to(self._writer, owner, guarded=guarded)
 
     def _limit(self, timeout: float | None) -> float | None:
         limit = self.timeout if timeout is OWN_TIMEOUT else timeout
@@ -451,7 +458,7 @@ class SharedLock:
         return capi.this_thread()
 
     def _writes(self, me: object) -> bool:
-        return bool(self._writer._native.owner == me) and self._writer.held
+        return bool(inside.native(self._writer).owner == me) and self._writer.held
 
     def _mine(self, me: object = None) -> Any:
         """Find what this thread holds: its reader, or the writer."""
@@ -494,7 +501,7 @@ class SharedLock:
         mine = self._mine(me)
         if mine is None:
             reader = self._readers.get(me)
-            if self._writer._forked or (reader is not None and reader._forked):
+            if inside.forked(self._writer) or (reader is not None and inside.forked(reader)):
                 return  # the block was entered by the parent, who still holds the lock
             raise explain.not_held_error(self._writer)
         try:
@@ -507,7 +514,7 @@ class SharedLock:
             return
         self._readers.pop(me, None)
         _mine.end_reading(me, self.path)
-        capi.burst_released(self._writer._native)
+        capi.burst_released(inside.native(self._writer))
         with contextlib.suppress(OSError):
             os.rmdir(self._directory)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from semlock._core import capi, explain, waits
+from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
 from semlock._core.seconds import checked_timeout
 from semlock._locks.lock import Lock
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from semlock._core.errors import LockLostError
+    from semlock._core.identity import Process
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
@@ -103,8 +104,8 @@ class SlotLock:
             for number in range(1, slots + 1)
         ]
         for lock in self._locks:
-            lock._native.turns = capi.NO_TURNS  # the semaphore has one queue for all
-        self._natives = capi.many([lock._native for lock in self._locks])
+            inside.native(lock).turns = capi.NO_TURNS  # the semaphore has one queue for all
+        self._natives = capi.many([inside.native(lock) for lock in self._locks])
 
     # ------------------------------------------------------------------ acquiring
 
@@ -151,7 +152,7 @@ class SlotLock:
         """
         if timeout == 0 and not self._fair:
             return OK
-        return capi.must_make_way(self._head._native, self._natives)
+        return capi.must_make_way(inside.native(self._head), self._natives)
 
     def _acquiring(
         self,
@@ -180,7 +181,7 @@ class SlotLock:
         try:
             while not self._answer(waiter, frame, in_time=(yield waiter)):
                 pass
-            won = self._locks[self._last]._native
+            won = inside.native(self._locks[self._last])
             waiter.served()
         finally:
             waiter.end(won)
@@ -188,10 +189,19 @@ class SlotLock:
     def _waiter(self, timeout: float | None, asked: int) -> Waiter:
         del asked  # a thread asks when it begins to wait
         locks, head = self._locks, self._head
-        wait = waits.Wait([lock._native for lock in locks], head._native, locks[0]._record)
+        wait = waits.Wait(
+            [inside.native(lock) for lock in locks],
+            inside.native(head),
+            inside.record(locks[0]),
+        )
         notice = notice_of(head, locks[self._last].status)
         return Waiter(
-            timeout, self._retry, wait=wait, queue=head._native, notice=notice, about=self.path
+            timeout,
+            self._retry,
+            wait=wait,
+            queue=inside.native(head),
+            notice=notice,
+            about=self.path,
         )
 
     def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
@@ -202,10 +212,6 @@ class SlotLock:
         if holder is not None:
             raise explain.deadlock_error(holder, frame)
 
-    def _won(self, index: int) -> None:
-        """Take note of the slot that was won."""
-        self._last = index
-
     def _answer(self, waiter: Waiter, frame: FrameType, *, in_time: bool = True) -> bool:
         """Do what the last pause calls for; ``True`` if that has won a slot."""
         if not in_time:
@@ -213,7 +219,7 @@ class SlotLock:
         in_turn = waiter.in_turn(fair=self._fair)
         if waiter.said == LOOK:
             # Whoever stands behind sees to it too that a dead holder's slot gets free.
-            free = self._locks[waiter.which]._judge(frame, may_wait=False, waiter=waiter)
+            free = inside.judge(self._locks[waiter.which], frame, may_wait=False, waiter=waiter)
             return free and in_turn and self._try_all(frame, waiter)
         if waiter.said == capi.FREE:
             self._last = waiter.which
@@ -226,37 +232,41 @@ class SlotLock:
         for step in range(len(locks)):
             index = (first + step) % len(locks)
             lock = locks[index]
-            outcome = try_anyway(lock._native, POOL)
+            outcome = try_anyway(inside.native(lock), POOL)
             if outcome == HELD or (outcome == LOOK and waiter is not None):
                 continue  # a waiter is told by the core whom to judge
-            if outcome not in (MINE, HELD) and lock._has_won(outcome, frame):
-                self._won(index)
+            if outcome not in (MINE, HELD) and inside.has_won(lock, outcome, frame):
+                self._last = index
                 return True
         return False
 
     def _lay_out(self) -> None:
         for lock in self._locks:
-            if lock._record is None:
-                lock._lay_out()
+            inside.lay_out(lock)
 
     def _serials(self) -> list[int]:
-        return [lock._native.serial for lock in self._locks]
+        return [inside.native(lock).serial for lock in self._locks]
 
     def _undo(self, before: list[int]) -> None:
         for lock, serial in zip(self._locks, before, strict=True):
-            lock._undo(serial)
+            inside.undo(lock, serial)
 
     # ------------------------------------------------------------------ holding, letting go
+
+    def _leave_to(self, owner: Process, *, guarded: bool) -> None:
+        """Name another process in all records of this object; see ``BaseLock``."""
+        for lock in self._locks:
+            inside.leave_to(lock, owner, guarded=guarded)
 
     def _mine(self, me: object = None) -> Lock | None:
         """Find the slot that this thread holds; only the core's structures know."""
         if me is None:
             me = capi.this_thread()
         last = self._locks[self._last]
-        if last._native.owner == me and last.held:
+        if inside.native(last).owner == me and last.held:
             return last
         for lock in self._locks:
-            if lock._native.owner == me and lock.held:
+            if inside.native(lock).owner == me and lock.held:
                 return lock
         return None
 
@@ -269,7 +279,7 @@ class SlotLock:
     def release(self) -> None:
         """Let go of this thread's slot; the errors are those of ``Lock.release``."""
         self._held_slot().release()
-        capi.burst_released(self._head._native)
+        capi.burst_released(inside.native(self._head))
 
     def __exit__(
         self,
@@ -288,11 +298,11 @@ class SlotLock:
     ) -> None:
         mine = self._mine(me)
         if mine is None:
-            if any(lock._forked for lock in self._locks):
+            if any(inside.forked(lock) for lock in self._locks):
                 return  # the block was entered by the parent, who still holds the slot
             raise explain.not_held_error(self._head)
         mine.__exit__(kind, error, traceback)
-        capi.burst_released(self._head._native)
+        capi.burst_released(inside.native(self._head))
 
     def refresh(self) -> None:
         """Write the present time into the record of this thread's slot."""

@@ -10,7 +10,7 @@ import os
 import sys
 from weakref import ref
 
-from semlock._core import capi, registry
+from semlock._core import capi, inside, registry
 from semlock._core.errors import LockRecordError
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -71,9 +71,9 @@ def are_distinct(paths: Sequence[str]) -> bool:
 
 def holder_here(lock: InFiles) -> InFiles | None:
     """Find the object of this process that holds what is at a lock's path."""
-    if len(registry._locks) <= _FEW and sys.platform != "win32":
+    if registry.count() <= _FEW and sys.platform != "win32":
         try:
-            found = os.lstat(lock._encoded)
+            found = os.lstat(inside.encoded(lock))
         except OSError:
             return None
         return registry.held_here(found.st_dev, found.st_ino)
@@ -83,7 +83,7 @@ def holder_here(lock: InFiles) -> InFiles | None:
 def _holder_among_many(lock: InFiles) -> InFiles | None:
     if sys.platform != "win32":
         try:
-            found = os.lstat(lock._encoded)
+            found = os.lstat(inside.encoded(lock))
         except OSError:
             return None
         known = _known.get((found.st_dev, found.st_ino, found.st_ctime_ns))
@@ -92,13 +92,13 @@ def _holder_among_many(lock: InFiles) -> InFiles | None:
             if known is _FOREIGN or (holder is not None and _holds(holder, found)):
                 return holder
     try:
-        seen = capi.look(lock._encoded)
+        seen = capi.look(inside.encoded(lock))
     except OSError:
         return None
     if seen is None:
         return None
     try:
-        pid = lock._decode(seen.content).pid
+        pid = inside.decode(lock, seen.content).pid
     except LockRecordError:
         pid = None
     holder = None
@@ -113,7 +113,7 @@ def _holder_among_many(lock: InFiles) -> InFiles | None:
 
 
 def _holds(lock: InFiles, found: os.stat_result) -> bool:
-    native = lock._native
+    native = inside.native(lock)
     return bool(lock.held) and (native.file.dev, native.file.ino) == (
         found.st_dev,
         found.st_ino,

@@ -74,7 +74,7 @@ class AsyncTaskLock(AsyncFileForm, task.TaskLock):  # type: ignore[misc]
 
 def _maker(module: Any, kind: type[AsyncFileForm]) -> Callable[..., Any]:
     """Give what makes a system's lock for tasks from the path of its file."""
-    return lambda path, **options: module._lock_at(path, kind=kind, **options)
+    return lambda path, **options: module.SYSTEM.lock(path, kind=kind, **options)
 
 
 sema_at = _maker(sema, SemaAsyncSemaphore)

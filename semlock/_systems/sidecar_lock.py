@@ -7,7 +7,7 @@ import sys
 import threading
 from time import monotonic, monotonic_ns, time
 
-from semlock._core import capi, events, explain, registry
+from semlock._core import capi, events, explain, inside, registry
 from semlock._core.capi import NESTED, OK, POOL, this_thread, try_lock
 from semlock._core.errors import LockLostError, LockTimeoutError
 from semlock._core.identity import ALIVE
@@ -390,7 +390,7 @@ class SidecarLock(FileLock):
             # Nobody believes to hold it, so it is no lock yet, and no stale one either.
             return found.reason is not None and self._removed(found)
         # One that this user may not remove is stale all the same: its error says who may.
-        stale = found.reason is not None or found._barred is not None
+        stale = found.reason is not None or inside.barred(found) is not None
         if self._should_reclaim is not None:
             question = ReclaimQuestion(
                 lock_path=self.path,
@@ -406,10 +406,10 @@ class SidecarLock(FileLock):
                 return True
         if stale:
             if not (yield from self._is_removable(found)):
-                raise stale_error(self, found)
+                raise stale_error(self, found, self._stale_recovery)
             return not is_being_reclaimed(self.path) and self._removed(found)
         own = registry.held_here(*look.identity) if endless else None
-        if own is not None and own._native.owner == this_thread():
+        if own is not None and inside.native(own).owner == this_thread():
             self._refuse(own, frame)
         return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from semlock._core import inside
 from semlock._core.errors import SemlockError
 from semlock._systems.sidecar_held import FileLockHandle, Held, HeldEntry, state_of
 from semlock._systems.sidecar_lock import Alone, SidecarLock
@@ -120,7 +121,9 @@ class Acquisition(Alone):
 
     def _steps(self, *, may_deadlock: bool) -> Steps[None]:
         lock = self._lock
-        yield from lock._acquiring(lock.timeout, self._frame, self, may_deadlock=may_deadlock)
+        yield from inside.acquiring(
+            lock, lock.timeout, self._frame, self, may_deadlock=may_deadlock
+        )
         if self.handle.lock is lock:
             self._state.add(self._held)
 
@@ -128,7 +131,7 @@ class Acquisition(Alone):
         held = self._state.leave(self.handle)
         if held is not None:
             self._state.end(held)
-        self._lock._undo(0)
+        inside.undo(self._lock, 0)
 
     def run(self) -> FileLockHandle:
         """Acquire in this thread."""

@@ -63,10 +63,10 @@ def timeout_error(lock: SidecarLock, waited: float) -> FileLockTimeoutError:
     return error
 
 
-def stale_error(lock: SidecarLock, found: LockStatus) -> FileLockStaleError:
+def stale_error(lock: SidecarLock, found: LockStatus, recovery: str) -> FileLockStaleError:
     """Make the error that says why the lock is stale, and why it stays."""
     why = found.reason or "should_reclaim says so"
-    if lock._stale_recovery == FAIL_CLOSED:
+    if recovery == FAIL_CLOSED:
         left = f"stale_recovery is {FAIL_CLOSED!r}"
     elif found.verdict == ALIVE:
         left = "its holder lives"

@@ -11,7 +11,6 @@ from semlock._core.errors import LockLostError, LockTimeoutError, SemlockError
 from semlock._core.identity import this_process
 from semlock._core.json_records import iso_time
 from semlock._core.seconds import checked_timeout
-from semlock._locks.lock import FileLock
 from semlock._systems.task_audit import AuditLog
 from semlock._systems.task_network import NETWORK_RETRY, Pauses
 from semlock._systems.task_owner import LockOwner, refresh_interval, ttl_for
@@ -25,7 +24,7 @@ from semlock._systems.task_reclaim import (
 )
 from semlock._systems.task_records import TaskInfo, decode, encode, put_since, since_of
 from semlock._systems.task_schema import checked_ttl
-from semlock._systems.task_taking import begin_anew, take_over
+from semlock._systems.task_taking import TakingOver
 from semlock._waiting.steps import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 _TRY_AGAIN = 1 / 15
 
 
-class TaskLock(FileLock):
+class TaskLock(TakingOver):
     """A lock by the rules of the task lock.
 
     :owner:         who takes it: a ``LockOwner``, such as ``owner_for()`` finds out, the
@@ -185,7 +184,7 @@ class TaskLock(FileLock):
         """Take the lock if it is free, its time is over, or its holder is dead."""
         before, depth = self._native.serial, self._depth()
         try:
-            if depth and run(begin_anew(self, 0.0)):
+            if depth and run(self._begin_anew(0.0)):
                 self._note_taken(sys._getframe(1), 0)
                 return True
             taken = super().try_acquire()
@@ -208,7 +207,7 @@ class TaskLock(FileLock):
         depth = self._depth()
         began = monotonic()
         try:
-            if depth and (yield from begin_anew(self, timeout)):
+            if depth and (yield from self._begin_anew(timeout)):
                 self._note_taken(frame, 0)
                 return
             if depth and timeout is not None:
@@ -243,6 +242,10 @@ class TaskLock(FileLock):
         finally:
             self._settle_reclaim(won=outcome == capi.OK)
 
+    def _take_note(self, taken: tuple[str, str]) -> None:
+        """Have the next record say from whom the lock was taken, and why."""
+        self._reclaimed = taken
+
     def _settle_reclaim(self, *, won: bool) -> None:
         """Forget from whom the lock was taken: whoever comes in between is another holder."""
         taken, self._reclaimed = self._reclaimed, None
@@ -276,8 +279,8 @@ class TaskLock(FileLock):
     def _reclaiming(
         self, allowed: frozenset[str], timeout: float | None, frame: FrameType
     ) -> Steps[TaskInfo]:
-        if not (self._depth() and (yield from begin_anew(self, timeout))):
-            yield from take_over(self, allowed, timeout, frame)
+        if not (self._depth() and (yield from self._begin_anew(timeout))):
+            yield from self._take_over(allowed, timeout, frame)
         self._note_taken(frame, 0)
         info = self.info
         assert info is not None

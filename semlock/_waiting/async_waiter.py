@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from semlock._core import capi, events, registry, waits
+from semlock._core import capi, events, inside, registry, waits
 from semlock._core.seconds import saturated
 from semlock._waiting.hub import hub_here
 from semlock._waiting.timers import NEVER
@@ -407,10 +407,10 @@ def waiter_here(
     ``line`` the name of the line of this loop that it stands in.
     """
     hub = hub_here()
-    native = None if queue is None else queue._native
+    native = None if queue is None else inside.native(queue)
     return AsyncWaiter(
         hub,
-        [lock._native for lock in locks],
+        [inside.native(lock) for lock in locks],
         timeout,
         schedule=schedule,
         queue=native,
