@@ -49,8 +49,9 @@ TESTS = {
 
 
 def _of_c(name):
-    """Give a constant of the core, in seconds."""
-    (value,) = set(re.findall(rf"^#define {name} +(\d+)", C_SOURCES, re.MULTILINE))
+    """Give a constant of the core, in seconds; 0 says that a platform does without it."""
+    found = re.findall(rf"^#define {name} +(\d+)", C_SOURCES, re.MULTILINE)
+    (value,) = set(found) - {"0"}
     return int(value) / 1e9
 
 
@@ -96,7 +97,7 @@ SHOWN = {
         "holds up the others for 0.3 s at most": "test_one_that_is_stopped_holds_nobody_up",
         "may take up to 0.25 s": steps._INSIST == 0.25,
         "After a tenth of a second a small file": "test_a_ticket_says_whose_it_is_and_since_when",
-        "or after a tenth of a second": _of_c("ALONE") == 0.1,
+        "or after a tenth of a second": _of_c("SEMLOCK_ALONE_NS") == 0.1,
         "again and again for one millisecond": _of_c("SEMLOCK_BURST_NS") == 0.001,
         "With locks that are held for a millisecond or longer": "test_a_lock_that_others_wait_for_goes_to_them_in_the_end",
     },
