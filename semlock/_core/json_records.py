@@ -16,9 +16,9 @@ from semlock._core.errors import LockRecordError
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
+_quote = json.JSONEncoder(ensure_ascii=False).encode
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _FOUR_CENTURIES = 146097 * 86400  # seconds after which the calendar repeats
 _LONGEST_INTEGER = 400  # digits; readers' numbers overflow at 309
@@ -36,66 +36,46 @@ def encode_object(value: object) -> str:
     if not isinstance(value, dict):
         raise LockRecordError(f"the record is a JSON object, not {type(value).__name__}")
     try:
-        return "".join(_pieces(value, "\n"))
+        return _written(value, "\n")
     except RecursionError:
         raise LockRecordError(
             "the record can't be written as JSON: it is nested too deeply, or contains itself"
         ) from None
 
 
-def _pieces(value: object, margin: str) -> Iterator[str]:
-    """Give the text of a value in pieces; ``margin`` is a newline with the indentation."""
+def _written(value: object, margin: str) -> str:
+    """Write one value; ``margin`` is a newline with the indentation."""
     if isinstance(value, str):
-        yield _string(value)
-    elif value is None:
-        yield "null"
-    elif value is True or value is False:
-        yield "true" if value else "false"
-    elif isinstance(value, int):
-        yield _integer(value)
-    elif isinstance(value, float):
-        yield _number(value)
-    elif isinstance(value, dict):
-        yield from _members(value, margin)
-    elif isinstance(value, (list, tuple)):
-        yield from _elements(value, margin)
-    else:
-        raise LockRecordError(f"{value!r:.60} can't be written as JSON")
-
-
-def _members(value: dict[Any, Any], margin: str) -> Iterator[str]:
+        quoted = _quote(value)
+        return _escaped(quoted) if _SURROGATES.search(quoted) else quoted
+    if value is None:
+        return "null"
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return _integer(value)
+    if isinstance(value, float):
+        return _number(value)
     inner = margin + "  "
-    before = "{" + inner
-    for key, member in value.items():
-        if not isinstance(key, str):
-            raise LockRecordError(f"a key of a JSON object is text, not {key!r:.60}")
-        yield before
-        yield _string(key)
-        yield ": "
-        yield from _pieces(member, inner)
-        before = "," + inner
-    yield margin + "}" if value else "{}"
+    parts = []
+    if isinstance(value, dict):
+        for key, member in value.items():
+            if not isinstance(key, str):
+                raise LockRecordError(f"a key of a JSON object is text, not {key!r:.60}")
+            name = _quote(key) if key.isascii() else _written(key, inner)
+            parts.append(f"{name}: {_written(member, inner)}")
+        return f"{{{inner}{f',{inner}'.join(parts)}{margin}}}" if parts else "{}"
+    if isinstance(value, (list, tuple)):
+        for element in value:
+            parts.append(_written(element, inner))  # noqa: PERF401 - no frame of its own
+        return f"[{inner}{f',{inner}'.join(parts)}{margin}]" if parts else "[]"
+    raise LockRecordError(f"{value!r:.60} can't be written as JSON")
 
 
-def _elements(value: list[Any] | tuple[Any, ...], margin: str) -> Iterator[str]:
-    inner = margin + "  "
-    before = "[" + inner
-    for element in value:
-        yield before
-        yield from _pieces(element, inner)
-        before = "," + inner
-    yield margin + "]" if value else "[]"
-
-
-def _string(text: str) -> str:
-    quoted = json.dumps(text, ensure_ascii=False)
-    if _SURROGATES.search(quoted):
-        # Two surrogates make one character, as in JavaScript; a lone one is escaped.
-        joined = quoted.encode("utf-16-le", "surrogatepass").decode(
-            "utf-16-le", "surrogatepass"
-        )
-        quoted = _SURROGATES.sub(lambda half: f"\\u{ord(half[0]):04x}", joined)
-    return quoted
+def _escaped(quoted: str) -> str:
+    """Join two surrogates to one character, as in JavaScript, and escape a lone one."""
+    joined = quoted.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return _SURROGATES.sub(lambda half: f"\\u{ord(half[0]):04x}", joined)
 
 
 def _integer(value: int) -> str:

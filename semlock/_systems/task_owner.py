@@ -128,6 +128,8 @@ class LockOwner:
         self, *, environment: Environment | None = None, purpose: Purpose | None = None
     ) -> LockOwner:
         """Give a copy with another environment or purpose."""
+        if environment is None and purpose is None:
+            return self  # nothing changes an owner
         changed = {"environment": environment, "purpose": purpose}
         given = {field: value for field, value in changed.items() if value is not None}
         return LockOwner(self.owner, {**self.metadata, **given})
