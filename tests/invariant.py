@@ -12,7 +12,7 @@ import os
 import re
 import sys
 
-from semlock._core import capi, registry
+from semlock._core import capi, registry, waits
 
 # Names that are semlock's own: a queue, a file that is to become a lock, one that was.
 _OWN = re.compile(r"\.semlock-.*\.(queue|tmp|kept)")
@@ -67,7 +67,7 @@ def _held() -> set[str]:
 
 
 def _waiting() -> int:
-    return sum(reference() is not None for reference in list(registry._waits.values()))
+    return sum(reference() is not None for reference in list(waits.under_way.values()))
 
 
 class Before:

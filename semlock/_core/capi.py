@@ -67,6 +67,7 @@ give_way = lib.semlock_yield
 POOL = ffi.new("semlock_pool *")
 
 hold_of = lib.semlock_holds
+life_of = lib.semlock_life
 forget_lock = lib.semlock_forget
 refresh_lock = lib.semlock_refresh
 check_lock = lib.semlock_check
@@ -154,7 +155,7 @@ class Record:
         record.durability = durability
         record.in_place = in_place
         record.detached = detached
-        record.life = life()
+        record.life = life_of(POOL)
         self.cdata = record
 
 
@@ -196,62 +197,34 @@ class Instance:
     The calls that take it act on exactly this file, never on one that has replaced it.
     """
 
-    __slots__ = ("content", "error", "view")
+    __slots__ = (
+        "content", "ctime_ns", "error", "identity", "key", "kind", "local", "mode", "unfinished",
+        "view", "witness", "witnessed", "written_at",
+    )  # fmt: skip
 
     def __init__(self, view: semlock_view, content: bytes, error: int) -> None:
-        self.view = view  # C's form
+        self.view = view  # C's form, which nothing changes
         self.content = content
         self.error = error
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        """The file's device and number, which changes of its content don't change."""
-        return self.view.dev, self.view.ino
-
-    @property
-    def key(self) -> tuple[int, int, int]:
-        """The file's identity and the time of its last change: a new key after each change."""
-        return self.view.dev, self.view.ino, self.view.ctime_ns
-
-    @property
-    def ctime_ns(self) -> int:
-        """When the content or the metadata last changed."""
-        return self.view.ctime_ns
-
-    @property
-    def written_at(self) -> float:
-        """When the content last changed, in seconds since 1970."""
-        return self.view.mtime_ns / 1e9
-
-    @property
-    def kind(self) -> int:
-        """REGULAR, SYMLINK, DIRECTORY or another number."""
-        return self.view.kind
-
-    @property
-    def mode(self) -> int:
-        """Its permissions."""
-        return self.view.mode
-
-    @property
-    def local(self) -> bool:
-        """Whether its filesystem is known to be local to this machine."""
-        return bool(self.view.local)
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether its creator has not finished it."""
-        return bool(self.view.unfinished)
-
-    @property
-    def witness(self) -> int:
-        """The state of the kernel's lock on it: 1 taken, 0 free, -1 unknown."""
-        return self.view.witness
-
-    @property
-    def witnessed(self) -> bool:
-        """Whether a live process has the kernel's lock on it."""
-        return self.view.witness == 1
+        dev, ino = view.dev, view.ino
+        # When the content or the metadata last changed.
+        self.ctime_ns = changed = view.ctime_ns
+        # The file's device and number, which changes of its content don't change.
+        self.identity = dev, ino
+        # With the time of its last change: a new key after each change.
+        self.key = dev, ino, changed
+        # When the content last changed, in seconds since 1970.
+        self.written_at = view.mtime_ns / 1e9
+        # REGULAR, SYMLINK, DIRECTORY or another number.
+        self.kind = view.kind
+        self.mode = view.mode
+        # Whether its filesystem is known to be local to this machine.
+        self.local = bool(view.local)
+        # Whether its creator has not finished it.
+        self.unfinished = bool(view.unfinished)
+        # The state of the kernel's lock on it: 1 taken, 0 free, -1 unknown.
+        self.witness = view.witness
+        self.witnessed = view.witness == 1
 
     def evidence(self, info: LockInfo | None) -> tuple[Verdict, str]:
         """Say whether its holder lives, and how that is known."""

@@ -65,7 +65,7 @@ def _host_name() -> str:
 def this_process() -> Process:
     """Identify the running process; the result is kept until a fork."""
     global _this_process  # noqa: PLW0603 - a cache
-    life = capi.life()
+    life = capi.life_of(capi.POOL)
     if _this_process is None or _this_process[0] != life:
         pid, start, pidns, timens, boot = capi.identify()
         if timens == _INITIAL_TIME_NAMESPACE:

@@ -1,15 +1,19 @@
 """What the package's own modules do with a lock, a status or a record beyond its public methods.
 
 They are functions, so that users see only the methods that are for them.  Only this module uses
-private names of other modules.
+private names of other modules.  What stands on the way of each wait is made by ``attrgetter``,
+which needs no Python frame.
 """
 
 from __future__ import annotations
+
+from _operator import attrgetter
 
 from semlock._core.outcomes import FAIR
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import CodeType, FrameType
     from typing import Any, TypeVar
 
@@ -25,10 +29,8 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------- acquiring and releasing
 
 
-def native(lock: Any) -> semlock_lock:
-    """Give the core's structure of a lock: who holds it, how often, and its file."""
-    found: semlock_lock = lock._native
-    return found
+# The core's structure of a lock: who holds it, how often, and its file.
+native: Callable[[Any], semlock_lock] = attrgetter("_native")
 
 
 def is_fair(lock: Any) -> bool:
@@ -156,10 +158,8 @@ def ends_in_time(lock: Any, own: Any, left: float | None) -> bool:
 # ---------------------------------------------------------------- options and the record
 
 
-def encoded(lock: Any) -> bytes:
-    """Give a lock's path as bytes."""
-    path: bytes = lock._encoded
-    return path
+# A lock's path as bytes.
+encoded: Callable[[Any], bytes] = attrgetter("_encoded")
 
 
 def record(lock: Any) -> Record | None:
@@ -217,9 +217,8 @@ def on_lost(lock: Any) -> Any:
     return lock._on_lost
 
 
-def on_wait(lock: Any) -> Any:
-    """Give the function that is called during a wait."""
-    return lock._on_wait
+# The function that is called during a wait for a lock.
+on_wait: Callable[[Any], Any] = attrgetter("_on_wait")
 
 
 def report_waits(lock: Any, function: Any) -> None:

@@ -7,14 +7,13 @@ import os
 import sys
 from _weakref import ref
 
-from semlock._core import capi, events, inside
+from semlock._core import capi, events, inside, waits
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from semlock._core import waits
     from semlock._stores.file import InFiles
 
 # Every lock object of this process, held or not.  It changes when an object is made or deleted,
@@ -23,9 +22,6 @@ _locks: dict[int, ref[InFiles]] = {}
 
 # Objects that were dropped while they held a lock.
 _dropped: list[InFiles] = []
-
-# The waits that are under way: they have descriptors.
-_waits: dict[int, ref[waits.Wait]] = {}
 
 # The heartbeat threads, which run no code of the user: the core's numbers of them and Python's.
 own_threads: dict[int, int] = {}
@@ -55,16 +51,6 @@ def keep(
     locks[id(lock)] = make(lock)
 
 
-def add_wait(wait: waits.Wait) -> None:
-    """Add a wait."""
-    _waits[id(wait)] = ref(wait)
-
-
-def discard_wait(wait: waits.Wait) -> None:
-    """Remove a wait that is over."""
-    _waits.pop(id(wait), None)
-
-
 def all_locks() -> list[InFiles]:
     """List the lock objects of this process."""
     return [lock for lock in (reference() for reference in list(_locks.values())) if lock]
@@ -77,7 +63,10 @@ def count() -> int:
 
 def held_here(dev: int, ino: int) -> InFiles | None:
     """Find the object of this process that holds the file with this identity."""
-    for lock in all_locks():
+    for reference in list(_locks.values()):
+        lock = reference()
+        if lock is None:
+            continue
         native = inside.native(lock)
         if native.file.ino == ino and native.file.dev == dev and capi.holds(native):
             return lock
@@ -103,10 +92,7 @@ def follow_fork() -> None:
     if life == _life:
         return
     _life = life
-    for wait in [reference() for reference in list(_waits.values())]:
-        if wait is not None:
-            wait.forget()
-    _waits.clear()
+    waits.forget_all()
     for lock in all_locks():
         inside.forget_after_fork(lock)
     for forget in _forgetters:

@@ -111,7 +111,7 @@ class LockStatus:
             self._describe(look, policy)
 
     def _describe(self, look: capi.Instance, policy: Policy | None) -> None:
-        self.unfinished = is_unfinished(look)
+        self.unfinished = look.unfinished and is_unfinished(look)
         self.changed_at = look.ctime_ns / 1e9
         self.verdict, self.evidence = look.evidence(self.info)
         if look.error:
@@ -246,7 +246,7 @@ def _look_once(
             f"{path} is {kind}, which can't be a lock; it is left alone", path=path, code=code
         )
     info = None
-    if not seen.error and not is_unfinished(seen):
+    if not seen.error and not (seen.unfinished and is_unfinished(seen)):
         try:
             info = decode(seen.content)
         except LockRecordError:

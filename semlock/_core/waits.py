@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from _weakref import ref
+
 from semlock._core.capi import LOOK, POOL, now_ns
 from semlock._core.compiled import ffi, lib
 
@@ -11,6 +13,10 @@ if TYPE_CHECKING:
 
     from semlock._core.capi import Instance, Record
     from semlock._core.compiled import semlock_lock, semlock_place
+
+
+# The waits that are under way: they have descriptors.
+under_way: dict[int, ref[_Wait]] = {}
 
 
 class _Wait:
@@ -48,6 +54,7 @@ class _Wait:
             waiting.lent = 1
             waiting.events = events
         lib.semlock_waiting_start(waiting, POOL)
+        under_way[id(self)] = ref(self)
 
     def stand(self, queue: semlock_lock, record: Record | None, index: int = -1) -> None:
         """Join the queue of a lock: the lock at ``index``, or one queue for all (-1)."""
@@ -178,6 +185,7 @@ class _Wait:
 
         ``won`` is the lock's structure, if the wait has won it.
         """
+        under_way.pop(id(self), None)
         lib.semlock_waiting_end(self._waiting, POOL, won or ffi.NULL)
         if type(self) is Wait:
             # Python discards what a signal handler raises in __del__.  So a finished wait, which
@@ -221,6 +229,14 @@ class Marks:
         """Read the marks of changed files; -1 means that any may have changed."""
         self.count = lib.semlock_events_read(events, self.room, self._LENGTH)
         return list(self.room[0 : self.count])
+
+
+def forget_all() -> None:
+    """Forget the parent's waits after a fork."""
+    for wait in [reference() for reference in list(under_way.values())]:
+        if wait is not None:
+            wait.forget()
+    under_way.clear()
 
 
 def take_events() -> int:

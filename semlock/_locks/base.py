@@ -135,7 +135,10 @@ class BaseLock(LockObject):
                     waiter.failed(outcome)
                     if not (yield waiter):
                         raise explain.timeout_error(self, waiter.waited)
-                    outcome = self._try_in_turn(waiter)
+                    if waiter.outcome is not None:
+                        outcome = waiter.outcome  # the store has tried
+                    else:
+                        outcome = self._try_in_turn(waiter)
                 won = self._native
             finally:
                 waiter.end(won)
@@ -153,14 +156,14 @@ class BaseLock(LockObject):
 
     def _refuse_to_wait(self, frame: FrameType, timeout: float | None) -> None:
         """Refuse a wait that is for oneself."""
-        from semlock._locks import mine  # noqa: PLC0415 - only for those who wait
+        holder = self._holder_here()
+        if holder is not None:
+            from semlock._locks import mine  # noqa: PLC0415 - for those who may wait for themselves
 
-        mine.refuse_thread(self, frame, timeout)
+            mine.refuse_if_own(holder, self, frame, timeout)
 
     def _try_in_turn(self, waiter: Attempt) -> int:
         """Try again after a pause, but not before those who came before."""
-        if waiter.outcome is not None:
-            return waiter.outcome  # the store has tried
         if waiter.in_turn(fair=self._native.turns == FAIR):
             return self._try_again()
         # Those behind the first judge too, so that a dead holder's lock goes if that one stops.

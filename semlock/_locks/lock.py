@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from semlock._core.errors import LockLostError
     from semlock._core.identity import Process
-    from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
     from semlock._locks.options import Durability
@@ -63,8 +62,7 @@ class TextLock(FileLock):
                 _shared[key] = record
         return record
 
-    def _decode(self, content: bytes) -> LockInfo:
-        return decode_text(content)
+    _decode = staticmethod(decode_text)
 
 
 class Lock(TextLock):

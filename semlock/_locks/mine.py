@@ -107,11 +107,15 @@ def _is_of_loop(lock: Any) -> bool:
 def refuse_thread(lock: BaseLock, frame: FrameType, timeout: float | None = None) -> None:
     """Refuse that this thread waits for a lock that it holds itself, and that doesn't end."""
     holder = inside.holder_here(lock)
-    if (
-        holder is not None
-        and is_of_thread(holder)
-        and not inside.ends_in_time(lock, holder, timeout)
-    ):
+    if holder is not None:
+        refuse_if_own(holder, lock, frame, timeout)
+
+
+def refuse_if_own(
+    holder: BaseLock, lock: BaseLock, frame: FrameType, timeout: float | None
+) -> None:
+    """Refuse so, where an object of this process is known to hold the lock."""
+    if is_of_thread(holder) and not inside.ends_in_time(lock, holder, timeout):
         refuse(holder, frame)
 
 

@@ -351,8 +351,7 @@ class InFiles(BaseLock):
         dev, ino, _ = seen.key
         return registry.held_here(dev, ino)
 
-    def _holder_here(self) -> BaseLock | None:
-        return holders.holder_here(self)
+    _holder_here = holders.holder_here
 
     def _store_time(self) -> int:
         return int(capi.now_ns())

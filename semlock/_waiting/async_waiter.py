@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from semlock._core import capi, events, inside, registry, waits
+from semlock._core import capi, events, inside, waits
 from semlock._core.seconds import saturated
 from semlock._waiting.hub import hub_here
 from semlock._waiting.timers import NEVER
@@ -20,7 +20,7 @@ from semlock._waiting.waiter import (
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from semlock._waiting.hub import Hub
@@ -54,11 +54,9 @@ class LoopWait(waits.Wait):
         super().__init__(locks, queue, record, hub.events, asked=asked)
         self._hub = hub
         hub.waits.add(id(self))
-        registry.add_wait(self)
 
     def end(self, won: Any = None) -> None:
         """Leave the queue and give everything back; more than once does no harm."""
-        registry.discard_wait(self)
         super().end(won)
         if self._hub is not None:
             self._hub.left(self)
@@ -87,6 +85,7 @@ class AsyncWaiter(Waiter):
     _deadline: int | None  # by the core's clock, like all here
     _check: int | None
     _until: int | None
+    _pauses: Iterator[float]
 
     def __init__(
         self,

@@ -33,13 +33,10 @@ _named: Any = None
 
 
 def _logger() -> Any:
-    """Give the logger; ``None`` if the program has not imported logging or wants no such level."""
+    """Give the logger; ``None`` if the program wants no such level."""
     global _named  # noqa: PLW0603 - there is one logger of this name
-    logging = sys.modules.get("logging")
-    if logging is None:
-        return None
     if _named is None:
-        _named = logging.getLogger("semlock")  # kept, as getLogger takes a lock
+        _named = sys.modules["logging"].getLogger("semlock")  # kept, as getLogger takes a lock
     return _named if _named.isEnabledFor(_INFO) else None
 
 
@@ -105,7 +102,6 @@ def _level(path: str, now: float) -> int:
 
 def notice_of(lock: BaseLock, status: Callable[[], LockStatus] | None = None) -> Notice | None:
     """Make the notice of a wait for this lock; ``None`` if there is neither callback nor logger."""
-    logger = _logger()
-    if inside.on_wait(lock) is None and logger is None:
-        return None
-    return Notice(status or lock.status, inside.on_wait(lock), logger)
+    call = inside.on_wait(lock)
+    logger = _logger() if "logging" in sys.modules else None
+    return None if call is logger is None else Notice(status or lock.status, call, logger)

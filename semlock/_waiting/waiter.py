@@ -13,13 +13,13 @@ import sys
 import time
 from math import inf
 
-from semlock._core import capi, events, registry, waits
+from semlock._core import capi, events, waits
 from semlock._core.seconds import saturated
 from semlock._waiting.steps import Pause
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
     from typing import Any, TypeAlias
 
     from semlock._waiting.notice import Notice
@@ -91,7 +91,9 @@ class Waiter:
         self._sleep = sleep or time.sleep
         pauses = None if schedule is None else schedule()
         self._scheduled = pauses is not None
-        self._pauses = iter(growing_pauses() if pauses is None else map(saturated, pauses))
+        self._pauses: Iterator[float] | None = (
+            None if pauses is None else map(saturated, pauses)
+        )
         self._start = self._clock()
         self._deadline = None if timeout is None else self._start + timeout
         self._wait = wait
@@ -112,10 +114,8 @@ class Waiter:
         self.judge: bool | None = None
         if wait is not None and not self._scheduled and (_CORE_LOOKS or not wait.blind):
             self.judge = False
-        if wait is not None:
-            if self._scheduled:
-                wait.pace(by_caller=True)
-            registry.add_wait(wait)
+        if wait is not None and self._scheduled:
+            wait.pace(by_caller=True)
         if about is not None:
             events.tell("wait", about)
 
@@ -163,7 +163,8 @@ class Waiter:
     def pause(self) -> bool:
         """Wait until something may have changed; ``False`` if the time is over."""
         self.outcome = None
-        if self._wait is None:
+        wait = self._wait
+        if wait is None:
             pause = self.next_pause()
             if pause is not None:
                 self._sleep(pause)
@@ -171,21 +172,6 @@ class Waiter:
         now = self._clock()
         if self._deadline is not None and now >= self._deadline:
             return False
-        return self._hear(self._wait, now)
-
-    def next_pause(self) -> float | None:
-        """Say how long to pause for those who sleep by themselves; ``None``: the time is over."""
-        now = self._clock()
-        if self._deadline is not None and now >= self._deadline:
-            return None
-        if self._notice is not None:
-            self._notice.tell(now)
-        pause = next(self._pauses, None)
-        if pause is not None and self._deadline is not None:
-            pause = min(pause, self._deadline - now)
-        return pause
-
-    def _hear(self, wait: waits.Wait, now: float) -> bool:
         until = self._next_look(now)
         if until is None:
             return False
@@ -206,11 +192,28 @@ class Waiter:
         self.said = outcome
         if outcome == capi.OK:
             self.outcome = outcome
-            return True
+        else:
+            self._take_note(outcome, wait, end)
+        return True
+
+    def next_pause(self) -> float | None:
+        """Say how long to pause for those who sleep by themselves; ``None``: the time is over."""
+        now = self._clock()
+        if self._deadline is not None and now >= self._deadline:
+            return None
+        if self._notice is not None:
+            self._notice.tell(now)
+        pause = self._drawn()
+        if pause is not None and self._deadline is not None:
+            pause = min(pause, self._deadline - now)
+        return pause
+
+    def _take_note(self, outcome: int, wait: waits.Wait, end: int) -> None:
+        """Make of what the core said whether to judge the holder."""
         if outcome == capi.FREE:
             self._free += 1
             self.judge = False
-            return True
+            return
         self._free = 0
         if outcome == capi.LOOK:
             self.judge = True
@@ -225,13 +228,18 @@ class Waiter:
             capi.raise_os_error(outcome, wait.path)
         else:
             self.outcome = outcome
-        return True
+
+    def _drawn(self) -> float | None:
+        """Give the next pause; ``None`` when the schedule is used up."""
+        if self._pauses is None:
+            self._pauses = iter(growing_pauses())  # most waits need none
+        return next(self._pauses, None)
 
     def _next_look(self, now: float) -> float | None:
         """Say when to look, whatever is told; ``None`` when the schedule is used up."""
         if self._until is None:
             if self._scheduled:
-                pause = next(self._pauses, None)
+                pause = self._drawn()
                 if pause is None:
                     return None
                 self._until = now + pause
@@ -254,8 +262,7 @@ class Waiter:
         """Pause where no event can be relied on, and the core doesn't do it by itself."""
         self.judge = None
         if not self._scheduled:
-            pause = next(self._pauses, _LONGEST)
-            end = min(end, capi.now_ns() + int(pause * 1e9))
+            end = min(end, capi.now_ns() + int((self._drawn() or _LONGEST) * 1e9))
         if wait.sleep(end) == capi.TIME and self._scheduled:
             self._until = None
         wait.due()
@@ -277,9 +284,9 @@ class Waiter:
     def end(self, won: Any = None) -> None:
         """Give back what the wait had; ``won`` is the structure of the lock that it ended with."""
         if self._wait is not None:
-            registry.discard_wait(self._wait)
             self._wait.end(won)
-        self.over()
+        if self._about is not None:
+            self.over()
 
 
 class PauseWhileHeld(Pause):
@@ -304,7 +311,6 @@ def sleep_while_held(lock: Any, seconds: float) -> bool:
     """Sleep so long, or until nothing is at the lock's path, which gives ``True``."""
     end = capi.now_ns() + int(seconds * 1e9)
     wait = waits.Wait((lock,))
-    registry.add_wait(wait)
     try:
         while (outcome := wait.wait(end)) not in (capi.TIME, capi.FREE):
             if outcome == capi.BLIND:
@@ -319,5 +325,4 @@ def sleep_while_held(lock: Any, seconds: float) -> bool:
                 capi.raise_os_error(outcome, wait.path)
         return bool(outcome == capi.FREE)
     finally:
-        registry.discard_wait(wait)
         wait.end()

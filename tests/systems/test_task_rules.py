@@ -530,7 +530,7 @@ class TestNetworks:
             def remote(name):
                 seen = real(name)
                 if seen is not None:
-                    seen.view.local = not seen.view.local
+                    seen.local = not seen.local
                 return seen
 
             monkeypatch.setattr(semlock._core.capi, "look", remote)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import semlock
-from semlock._core import registry
+from semlock._core import waits
 from semlock._core.capi import OK, TURN
 from semlock._waiting.steps import Call, Pause, Wins, insisting, run, run_async
 from support import Child, Strike
@@ -124,7 +124,7 @@ def test_an_error_of_a_wait_leaves_no_place_in_the_queue(tmp_path):
         lock = semlock.Lock(path, fair=True, on_wait=refuse)
         with pytest.raises(RuntimeError) as kept:
             lock.acquire()
-        assert not any(reference() for reference in list(registry._waits.values()))
+        assert not any(reference() for reference in list(waits.under_way.values()))
         child.run("lock.release()")
     del kept
 
