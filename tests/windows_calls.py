@@ -505,6 +505,7 @@ def act() -> None:
     """Be an actor: do what comes in, one line each, and answer."""
     import semlock
     from semlock._core import capi as native
+    from semlock._core import waits
     from semlock._core.identity import this_process
     from semlock._core.status import GUARD_PATIENCE
     from semlock._core.verdicts import GRACE
@@ -527,6 +528,7 @@ def act() -> None:
         "calls": calls,
         "semlock": semlock,
         "native": native,
+        "waits": waits,
         "let_go": let_go,
         "rob": rob,
         "refuse": calls.refuse,

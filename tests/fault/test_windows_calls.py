@@ -43,8 +43,8 @@ KILLED = [name for options, name in NAMED if "kills=True" in options]
 # What the core calls that is no call of the system, or none that can fail.
 HARMLESS = re.compile(
     r"_|Py|mem|str|abort$|calloc$|free$|fputc$|fwrite$|localeconv$|malloc$|realloc$|vfprintf$"
-    r"|wcs|lstr|Current|GetCurrent|(Get|Set)LastError$|GetTickCount64$|GetSystemTime"
-    r"|QueryPerformance|SwitchToThread$"
+    r"|wcs|lstr|is(upper|lower|space)$|Current|GetCurrent|(Get|Set)LastError$|GetTickCount64$"
+    r"|GetSystemTime|QueryPerformance|SwitchToThread$"
     r"|(Delete|Enter|Initialize|Leave)CriticalSection|IsDBCSLeadByteEx$|InitializeSListHead$"
     r"|(MultiByteTo|)WideChar|Tls|Virtual|Rtl"
     r"|IsDebuggerPresent$|DisableThreadLibraryCalls$"
@@ -119,7 +119,7 @@ def actor(path):
 def test_a_wait_that_fails_is_not_over_before_its_time(actor, path):
     with semlock.Lock(path):
         actor.do(f"refuse('WaitForMultipleObjects', {windows_calls.NO_RESOURCES})")
-        actor.have("wait", "native.Wait((lock._native,))")
+        actor.have("wait", "waits.Wait((lock._native,))")
         actor.have("until", "native.now_ns() + 50_000_000")
         assert not actor.do("wait.wait(until) == native.TIME and native.now_ns() < until")
         actor.do("wait.end()")
