@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import semlock
-from clilib import command
+from clilib import command, program
 from semlock import feature, sema, semats, sidecar, systems, task
 from semlock._core.records import decode_text
 
@@ -219,10 +219,10 @@ def test_a_waiter_makes_the_directory_that_went_away_while_it_waited(deep):
 @pytest.mark.parametrize(
     "words",
     [
-        ["run", "--make-dirs", "a/b/x.lock", "--", "true"],
-        ["run", "--make-dirs", "--shared", "a/b/x.lock", "--", "true"],
-        ["run", "--make-dirs", "--slots", "2", "a/b/x.lock", "--", "true"],
-        ["run", "--make-dirs", "--dialect", "task", "a/b/x.lock", "--", "true"],
+        ["run", "--make-dirs", "a/b/x.lock"],
+        ["run", "--make-dirs", "--shared", "a/b/x.lock"],
+        ["run", "--make-dirs", "--slots", "2", "a/b/x.lock"],
+        ["run", "--make-dirs", "--dialect", "task", "a/b/x.lock"],
         ["try", "--make-dirs", "--owner-pid={own}", "a/b/x.lock"],
         ["acquire", "--make-dirs", "--owner-pid={own}", "a/b/x.lock"],
         ["reclaim", "--make-dirs", "--owner-pid={own}", "a/b/x.lock"],
@@ -232,6 +232,8 @@ def test_a_waiter_makes_the_directory_that_went_away_while_it_waited(deep):
 def test_the_command_makes_them_when_it_is_told_to(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = [word.format(own=os.getpid()) for word in words]
+    if words[0] == "run":
+        words += ["--", *program("")]
     without = command(*(word for word in words if word != "--make-dirs"))
     assert (without.returncode, os.path.exists("a")) == (3, False)
     assert "--make-dirs" in without.stderr
