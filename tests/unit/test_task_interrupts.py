@@ -56,7 +56,7 @@ class Strike:
 
     CHANCES = ("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")
     FILES = tuple(
-        os.path.join(os.path.dirname(semlock.__file__), name)
+        os.path.join(os.path.dirname(semlock.__file__), *name.split("/"))
         for name in ("_systems/task_lock.py", "_systems/task_taking.py", "_waiting/steps.py")
     )
 
