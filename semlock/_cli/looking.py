@@ -23,10 +23,11 @@ from semlock._cli.systems import Eye
 from semlock._cli.waiting import Teller
 from semlock._core import capi, inside, waits
 from semlock._core.errors import LockPathError
+from semlock._core.explain import READERS
 from semlock._core.queues import PREFIX
 from semlock._core.status import was_removed
 from semlock._locks.lock import Lock
-from semlock._locks.shared import READERS, names_of_readers
+from semlock._locks.shared import names_of_readers
 from semlock._waiting.notice import Notice
 from semlock._waiting.waiter import Waiter
 

@@ -18,6 +18,7 @@ from time import time
 
 from semlock._core import capi, inside
 from semlock._core.errors import LockPathError, LockTimeoutError
+from semlock._core.explain import READERS
 from semlock._core.folders import Folder, Leftover, as_far_as_it_goes, opened_here
 from semlock._core.queues import PREFIX, is_queue, is_ticket, queue_of
 from semlock._core.records import decode_text
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     Orphan = Callable[[LockStatus], str | None]
 
-_READERS = ".readers"  # where the readers of a SharedLock are
 _GUARD_GRACE = 30.0
 _HEX = frozenset("0123456789abcdef")
 _LONGEST_INODE = 32
@@ -319,7 +319,7 @@ class _Search:
 
     def _directory(self, name: str) -> Iterator[Leftover]:
         """Find what is left in a queue, or of the readers of a lock."""
-        lock = name.removesuffix(_READERS)
+        lock = name.removesuffix(READERS)
         if is_queue(name):
             from semlock._core.places import places_in as find  # noqa: PLC0415 - seldom
         elif lock != name and self._only in (None, lock):

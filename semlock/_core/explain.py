@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 0.05
 
+READERS = ".readers"  # behind a shared lock's path: where its readers are
+
 # What the system says of a path whose directory is missing; -3 is Windows' ERROR_PATH_NOT_FOUND.
 NO_DIRECTORY = (-errno.ENOENT, -errno.ENOTDIR, -3)
 
@@ -50,11 +52,11 @@ def _status(lock: LockObject) -> LockStatus | None:
         return None  # an explanation must not fail for want of details
 
 
-def os_error(path: str, code: int) -> OSError:
-    """Say why the system refused to create the lock file."""
+def os_error(path: str, code: int, *, makes_dirs: bool = False) -> OSError:
+    """Say why the system refused to create the lock file, and its directories if it should."""
     if code in NO_DIRECTORY:
         return LockPathError(
-            f"{path} can't be created: {_why_not_in(os.path.dirname(path))}",
+            f"{path} can't be created: {_why_not_in(os.path.dirname(path), makes_dirs)}",
             path=path,
             code=-code,
         )
@@ -68,17 +70,32 @@ def os_error(path: str, code: int) -> OSError:
     return capi.os_error(code, path)
 
 
-def _why_not_in(parent: str) -> str:
+def _lowest(path: str) -> str:
+    """Give the lowest part of a path that exists."""
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def seems_a_home(parent: str) -> bool:
+    """Tell whether what is missing of a directory begins with ``~``, which a shell replaces."""
+    return parent[len(_lowest(parent)) :].lstrip(os.sep)[:1] == "~"
+
+
+def _why_not_in(parent: str, makes_dirs: bool) -> str:
     """Say why no file can be created in a directory, and what to do."""
     if os.path.isdir(parent):
         return f"the system allows no new file in {parent}. Use another directory"
-    above = parent
-    while not os.path.lexists(above) and above != os.path.dirname(above):
-        above = os.path.dirname(above)
+    above = _lowest(parent)
     if not os.path.isdir(above):
         return f"{above} is not a directory. Use another path"
-    if "~" in (part[:1] for part in parent.split(os.sep)):
-        return f"{parent} does not exist. If ~ is meant as a home, use os.path.expanduser(path)"
+    if seems_a_home(parent):
+        return (
+            f"{parent} does not exist. If ~ is meant as a home, use os.path.expanduser(path); if "
+            "not, create the directory first"
+        )
+    if makes_dirs:
+        return f"the system allows no new directory in {above}. Use another directory"
     return (
         f"{parent} does not exist. Create it first, or have it created: make_dirs=True (in a shell "
         "--make-dirs)"
@@ -168,9 +185,16 @@ def _own_place(lock: BaseLock, found: LockStatus) -> str:
 
 
 def deadlock_error(
-    holder: BaseLock, frame: FrameType, who: Literal["thread", "task"] = "thread"
+    holder: BaseLock,
+    frame: FrameType,
+    who: Literal["thread", "task"] = "thread",
+    *,
+    reentrant: bool = True,
 ) -> LockDeadlockError:
-    """Say where the thread or task took the lock that it would wait for."""
+    """Say where the thread or task took the lock that it would wait for.
+
+    ``reentrant`` tells whether its class can be so.
+    """
     if who == "task":
         which, way_out = "task, which would wait for itself for ever: it", "Release it first"
     elif getattr(holder, "_holder", None) is not None:
@@ -178,7 +202,9 @@ def deadlock_error(
         way_out = "Use the form of the lock that is for tasks there"
     else:
         which = "thread, which would wait for itself for ever: it"
-        way_out = "Release it first, or use one lock object with reentrant=True"
+        way_out = "Release it first"
+        if reentrant and not os.path.dirname(holder.path).endswith(READERS):
+            way_out += ", or use one lock object with reentrant=True"
     return LockDeadlockError(
         f"{holder.path} is held by this very {which} acquired the lock at "
         f"{where(inside.place(holder))} and would wait for it at "

@@ -66,6 +66,11 @@ def made_dirs(lock: Any, outcome: int) -> bool:
     return bool(lock._made_dirs(outcome))
 
 
+def makes_dirs(lock: Any) -> bool:
+    """Tell whether a lock may make them."""
+    return bool(lock._make_dirs)
+
+
 def judge(lock: Any, frame: FrameType, *, may_wait: bool, waiter: Any = None) -> bool:
     """Judge the holder, and remove the lock if that is allowed; ``True`` if it may be free."""
     return bool(lock._judge(frame, may_wait=may_wait, waiter=waiter))

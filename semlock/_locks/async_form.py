@@ -144,9 +144,11 @@ class AsyncForm(ForTasks):
             traceback: TracebackType | None,
         ) -> None: ...
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    # Not in __init__(), which is the other form's, so that a wrong call is told with its class.
+    def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
+        self = super().__new__(cls)
         self._holder = None  # type: ignore[misc]  # a slot of each class that has this form
-        super().__init__(*arguments, **options)
+        return self
 
     # ------------------------------------------------------------------ acquiring
 

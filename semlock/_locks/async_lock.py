@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from semlock._locks.async_form import AsyncForm
-from semlock._locks.lock import TextLock
+from semlock._locks.lock import TextLock, called_by_its_name
 from semlock._stores.async_file import InFilesForTasks
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -70,3 +70,6 @@ class AsyncLock(AsyncFileForm, TextLock):  # type: ignore[misc]  # it refuses wh
             on_lost: Callable[[AsyncLock, LockLostError], object] | None = None,
             on_wait: Callable[[LockStatus, float], object] | None = None,
         ) -> None: ...
+
+
+called_by_its_name(AsyncLock)

@@ -11,6 +11,7 @@ from semlock._locks.acquiring import Acquiring
 from semlock._locks.async_form import this_task
 from semlock._locks.async_holding import HeldByTasks, into_line, is_held_by, task_here
 from semlock._locks.async_lock import AsyncLock
+from semlock._locks.lock import called_by_its_name
 from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.shared import ReaderWait, SharedLock, readers_leaving
 from semlock._waiting.async_waiter import waiter_here
@@ -188,3 +189,6 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
 
     def _writes(self, me: object) -> bool:
         return is_held_by(self._writer, me)
+
+
+called_by_its_name(AsyncSharedLock)

@@ -11,6 +11,7 @@ from semlock._locks.acquiring import Acquiring
 from semlock._locks.async_form import this_task
 from semlock._locks.async_holding import HeldByTasks, into_line, is_held_by, task_here
 from semlock._locks.async_lock import AsyncLock
+from semlock._locks.lock import called_by_its_name
 from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.slots import SlotLock
 from semlock._stores.async_file import rules_of
@@ -120,3 +121,6 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
         if is_held_by(last, me):
             return last
         return next((slot for slot in slots if is_held_by(slot, me)), None)
+
+
+called_by_its_name(AsyncSlotLock)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from types import FunctionType
+
 from semlock._core import capi, registry
 from semlock._core.identity import this_process
 from semlock._core.outcomes import TAKE_TURNS
 from semlock._core.records import decode_text, encode_text
 from semlock._locks.base import BaseLock
+from semlock._locks.lock_object import LockObject
 from semlock._stores.file import InFiles
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from semlock._core.errors import LockLostError
     from semlock._core.identity import Process
@@ -34,8 +38,24 @@ class FileLock(InFiles, BaseLock):
     __slots__ = InFiles.SLOTS
 
 
-# A wrong call is told with the name that was called.
+# A wrong call is told with the name that was called, as far as classes share a function.
 InFiles.__init__.__qualname__ = "Lock"
+for _method in (BaseLock.acquire, BaseLock.try_acquire, LockObject.release):
+    _method.__qualname__ = f"Lock.{_method.__name__}"
+del _method
+
+
+def called_by_its_name(kind: Any) -> Any:
+    """Give a class that shares the making of another a copy of it that has the class's name."""
+    shared = kind.__init__
+    own = FunctionType(
+        shared.__code__, shared.__globals__, "__init__", None, shared.__closure__
+    )
+    own.__kwdefaults__ = shared.__kwdefaults__
+    own.__annotations__ = shared.__annotations__
+    own.__qualname__ = kind.__name__
+    kind.__init__ = own
+    return kind
 
 
 class TextLock(FileLock):

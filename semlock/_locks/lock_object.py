@@ -79,6 +79,9 @@ class LockObject(Store):
             raise TypeError(f"a policy is a function of a LockStatus, not {policy!r}")
         if retry is not None and not callable(retry):
             raise TypeError(f"a retry schedule is a function that gives pauses, not {retry!r}")
+        for name, function in (("on_lost", on_lost), ("on_wait", on_wait)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} is a function, not {function!r}")
         self._policy = policy
         self._retry = retry
         self._heartbeat = None if heartbeat is None else checked_pause(heartbeat, "heartbeat")

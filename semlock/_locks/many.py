@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from time import monotonic
 
 from semlock._core import capi, explain, inside, waits
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     L = TypeVar("L", bound=BaseLock)
 
 _FAILED = 255
-_TWICE = "one path is there twice, and would wait for itself"
+_TWICE = "%s is there twice, and would wait for itself"
 
 # How long a place in one queue is kept before another lock, that was free and lost, seems the
 # better one; doubled with each change.
@@ -100,12 +101,22 @@ def distinct(locks: Iterable[BaseLock], kind: type[BaseLock] = BaseLock) -> list
     chosen = list(locks)
     for lock in chosen:
         if not isinstance(lock, kind):
-            raise TypeError(f"these are locks to be acquired, not {lock!r}")
+            form = "a Lock" if kind is BaseLock else "a form for tasks, such as AsyncLock"
+            raise TypeError(f"each of the locks is {form}, not {lock!r}")
     if not chosen:
         raise ValueError("there is no lock to wait for")
     if len(chosen) > 1 and not holders.are_distinct([lock.path for lock in chosen]):
-        raise ValueError(_TWICE)
+        raise _twice(chosen)
     return chosen
+
+
+def _twice(locks: Sequence[BaseLock]) -> ValueError:
+    """Name the first path that is another one's too."""
+    paths = [lock.path for lock in locks]
+    first = bisect_left(
+        range(2, len(paths)), True, key=lambda end: not holders.are_distinct(paths[:end])
+    )
+    return ValueError(_TWICE % paths[first + 1])
 
 
 # ---------------------------------------------------------------------------- any of them
@@ -330,7 +341,7 @@ class Several:
                 twin = inside.holder_here(missing)
                 if twin is not None and twin is not missing and twin in self.locks:
                     # Two names of one file, as where upper and lower case are the same.
-                    raise ValueError(_TWICE)  # noqa: TRY301 - what is held goes as always
+                    raise ValueError(_TWICE % missing.path)  # noqa: TRY301 - as always
                 left = None if deadline is None else max(0.0, deadline - monotonic())
                 if patience == 0.0 or timeout == 0:
                     # Nobody who waits holds anything, so whatever order others take them in, it

@@ -17,6 +17,7 @@ from time import monotonic
 from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, LOOK, OK, POOL, try_anyway
 from semlock._core.errors import LockTimeoutError
+from semlock._core.explain import READERS
 from semlock._core.folders import open_to_others
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine as _mine
@@ -48,7 +49,6 @@ _frame = sys._getframe
 _TRIES = 100
 _LOOKS_IN_A_STEP = 500
 
-READERS = ".readers"  # behind the writer's path: where the readers are
 _NO_SUCH_PATH = -3  # what Windows says of a missing directory
 
 
@@ -365,7 +365,9 @@ class SharedLock:
         except (FileNotFoundError, NotADirectoryError) as error:
             if inside.made_dirs(self._writer, -errno.ENOENT):
                 return  # the next try goes on from here
-            raise explain.os_error(self.path, -(error.errno or errno.ENOENT)) from None
+            code = -(error.errno or errno.ENOENT)
+            makes = inside.makes_dirs(self._writer)
+            raise explain.os_error(self.path, code, makes_dirs=makes) from None
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._directory, parent)
             if parent & 0o022:
@@ -444,7 +446,7 @@ class SharedLock:
     def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
         own = self._own()
         if own is not None:
-            raise explain.deadlock_error(own, frame, self._who)
+            raise explain.deadlock_error(own, frame, self._who, reentrant=False)
 
     def _own(self) -> Any:
         """Find what this thread holds of this path, by whichever object.

@@ -165,7 +165,7 @@ class SlotLock:
         """Take a slot, or wait for one; who stands in line behind others doesn't try before."""
         mine = self._mine()
         if mine is not None:
-            raise explain.deadlock_error(mine, frame, self._who)
+            raise explain.deadlock_error(mine, frame, self._who, reentrant=False)
         if not in_line:
             way = self._way(timeout)
             if timeout == 0 and way == capi.TURN:
@@ -210,7 +210,7 @@ class SlotLock:
 
         holder = _mine.all_mine(self._locks, _mine.is_of_thread)
         if holder is not None:
-            raise explain.deadlock_error(holder, frame)
+            raise explain.deadlock_error(holder, frame, reentrant=False)
 
     def _answer(self, waiter: Waiter, frame: FrameType, *, in_time: bool = True) -> bool:
         """Do what the last pause calls for; ``True`` if that has won a slot."""

@@ -101,8 +101,8 @@ class InFiles(BaseLock):
         )  # fmt: skip
         if durability not in capi.DURABILITY:
             raise ValueError(f'durability is "full", "data" or "none", not {durability!r}')
-        if not 0 <= mode <= 0o777:
-            raise ValueError(f"mode is a permission between 0 and 0o777, not {mode!r}")
+        if not isinstance(mode, int) or not 0 <= mode <= 0o777:
+            raise ValueError(f"mode is a number from 0 to 0o777, such as 0o644, not {mode!r}")
         self._durability = durability
         self._mode = mode
         self._make_dirs = make_dirs
@@ -247,6 +247,8 @@ class InFiles(BaseLock):
         if not self._make_dirs or outcome not in explain.NO_DIRECTORY:
             return False
         parent = os.path.dirname(self.path)
+        if explain.seems_a_home(parent):
+            return False
         try:
             os.makedirs(parent, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -261,7 +263,7 @@ class InFiles(BaseLock):
                 break
             outcome = self._try_again()
         if outcome < 0 and outcome != -errno.EINTR:
-            raise explain.os_error(self.path, outcome)
+            raise explain.os_error(self.path, outcome, makes_dirs=self._make_dirs)
         return outcome
 
     def _waiter(self, timeout: float | None, asked: int) -> Attempt:

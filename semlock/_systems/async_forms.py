@@ -7,6 +7,7 @@ import sys
 from semlock import feature, sema, semats, sidecar, task
 from semlock._core.seconds import checked_timeout
 from semlock._locks.async_lock import AsyncFileForm
+from semlock._locks.lock import called_by_its_name
 from semlock._systems.system_lock import SystemLock
 from semlock._systems.task_reclaim import checked_allow
 from semlock._waiting.line import crowded
@@ -92,5 +93,6 @@ for _module, _name, _kind in (
     (task, "AsyncTaskLock", AsyncTaskLock),
 ):
     _kind.__module__, _kind.__qualname__, _kind.__name__ = _module.__name__, _name, _name
+    called_by_its_name(_kind)
     setattr(_module, _name, _kind)
 del _module, _name, _kind

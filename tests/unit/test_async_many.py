@@ -576,7 +576,7 @@ def test_a_task_cancelled_while_it_holds_some_lets_go_of_them(path, monkeypatch)
 def test_what_is_no_lock_of_tasks_is_refused(path):
     for function in (acquire_any_async, acquire_all_async):
         for wrong in ([Lock(path)], [path]):
-            with pytest.raises(TypeError, match="locks to be acquired"):
+            with pytest.raises(TypeError, match="each of the locks"):
                 function(wrong)
         with pytest.raises(ValueError, match="no lock"):
             function([])

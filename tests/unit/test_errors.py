@@ -1,10 +1,12 @@
 """The errors: what they are, what they carry, and that they cross process borders."""
 
+import asyncio
 import pickle
 
 import pytest
 
 import semlock
+from semlock import sema, task
 
 KINDS = [
     semlock.SemlockError,
@@ -51,3 +53,81 @@ def test_each_is_what_a_caller_would_catch():
 def test_names_are_those_that_users_import():
     for name in semlock.__all__:
         assert getattr(semlock, name).__module__ == "semlock"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (semlock.Lock, "Lock"),
+        (semlock.SlotLock, "SlotLock"),
+        (semlock.SharedLock, "SharedLock"),
+        (semlock.AsyncLock, "AsyncLock"),
+        (semlock.AsyncSlotLock, "AsyncSlotLock"),
+        (semlock.AsyncSharedLock, "AsyncSharedLock"),
+        (sema.Semaphore, "Semaphore"),
+        (sema.AsyncSemaphore, "AsyncSemaphore"),
+        (task.AsyncTaskLock, "AsyncTaskLock"),
+    ],
+)
+def test_a_wrong_call_is_told_with_the_class_that_was_called(kind, name):
+    for arguments in ((), ("x", 5, 7)):
+        with pytest.raises(TypeError, match=rf"^{name}[.(]"):
+            kind(*arguments)
+    if "Semaphore" not in name:  # which passes all options on to Lock
+        with pytest.raises(TypeError, match=rf"^{name}[.(]"):
+            kind("x", times=5)
+
+
+def test_a_wrong_call_of_a_method_is_told_with_the_public_name(path):
+    with pytest.raises(TypeError, match=r"^Lock\.acquire\(\)"):
+        semlock.Lock(path).acquire(blocking=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"mode": "644"}, "mode is a number from 0 to 0o777, such as 0o644, not '644'"),
+        ({"mode": 644}, "mode is a number from 0 to 0o777, such as 0o644, not 644"),
+        ({"on_wait": 5}, "on_wait is a function, not 5"),
+        ({"on_lost": "f"}, "on_lost is a function, not 'f'"),
+    ],
+)
+def test_a_wrong_value_is_told_at_once(path, options, says):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        semlock.Lock(path, **options)
+    assert str(caught.value) == says
+
+
+def test_the_way_out_of_a_deadlock_is_one_that_the_class_has(path):
+    shared, slots = semlock.SharedLock(path), semlock.SlotLock(path, 1)
+    with slots, pytest.raises(semlock.LockDeadlockError) as of_slots:
+        slots.acquire()
+    with shared.shared(), pytest.raises(semlock.LockDeadlockError) as of_reader:
+        shared.acquire()
+    with shared, pytest.raises(semlock.LockDeadlockError) as of_writer:
+        shared.acquire_shared()
+    for caught in (of_slots, of_reader, of_writer):
+        assert str(caught.value).endswith(". Release it first")
+    with semlock.Lock(path), pytest.raises(semlock.LockDeadlockError, match="reentrant=True"):
+        semlock.Lock(path).acquire()
+
+
+def test_a_path_that_is_there_twice_is_named(tmp_path):
+    locks = [semlock.Lock(tmp_path / name) for name in ("a", "b", "c", "./b", "d", "a")]
+    locks[3] = semlock.Lock(f"{tmp_path}/./b")
+    for count in (4, 5, 6):
+        with pytest.raises(ValueError, match=r"/\./b is there twice"):
+            semlock.acquire_all(locks[:count])
+    with pytest.raises(ValueError, match=r"/a is there twice"):
+        semlock.acquire_any([locks[0], locks[5]])
+
+
+def test_what_is_no_lock_is_told_with_what_there_should_be(path):
+    with pytest.raises(TypeError, match="each of the locks is a Lock, not 'a'"):
+        semlock.acquire_any(["a"])
+
+    async def mixed():
+        await semlock.acquire_all_async([semlock.Lock(path)])
+
+    with pytest.raises(TypeError, match="such as AsyncLock, not <Lock"):
+        asyncio.run(mixed())

@@ -239,3 +239,19 @@ def test_the_command_makes_them_when_it_is_told_to(words, tmp_path, monkeypatch)
     assert "--make-dirs" in without.stderr
     assert command(*words).returncode == 0
     assert os.path.isdir("a/b")
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_home_that_no_shell_has_replaced_is_not_made(make, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in ("~/x.lock", "~ann/x.lock"):
+        with pytest.raises(semlock.LockPathError, match="expanduser"):
+            make(path, make_dirs=True).acquire(timeout=0)
+    assert os.listdir() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no directory can be made in /proc")
+@pytest.mark.parametrize("name", ["Lock", "SlotLock", "SharedLock"])
+def test_where_no_directory_can_be_made_that_is_said(name):
+    with pytest.raises(semlock.LockPathError, match=r"no new directory in /proc\. Use"):
+        MAKERS[name]("/proc/a/x.lock", make_dirs=True).acquire(timeout=0)

@@ -219,7 +219,7 @@ class TestAll:
             semlock.acquire_all([lock, semlock.Lock(path)])
         with pytest.raises(ValueError, match="no lock"):
             semlock.acquire_all([])
-        with pytest.raises(TypeError, match="locks to be acquired"):
+        with pytest.raises(TypeError, match="each of the locks"):
             semlock.acquire_all([path])
         with lock, pytest.raises(semlock.LockDeadlockError):
             semlock.acquire_all([lock, semlock.Lock(f"{path}2")])
