@@ -53,7 +53,10 @@ def _written(value: object, margin: str) -> str:
     if value is True or value is False:
         return "true" if value else "false"
     if isinstance(value, int):
-        return _integer(value)
+        try:
+            return int.__repr__(value)
+        except ValueError as error:
+            raise LockRecordError(f"the record can't be written as JSON: {error}") from None
     if isinstance(value, float):
         return _number(value)
     inner = margin + "  "
@@ -76,13 +79,6 @@ def _escaped(quoted: str) -> str:
     """Join two surrogates to one character, as in JavaScript, and escape a lone one."""
     joined = quoted.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return _SURROGATES.sub(lambda half: f"\\u{ord(half[0]):04x}", joined)
-
-
-def _integer(value: int) -> str:
-    try:
-        return int.__repr__(value)
-    except ValueError as error:
-        raise LockRecordError(f"the record can't be written as JSON: {error}") from None
 
 
 def _number(value: float) -> str:

@@ -43,7 +43,9 @@ class InFilesForTasks:
         """
         if self._retry is not None:
             return None
-        return self.path, self._native.turns, rules_of(self._policy)
+        policy = self._policy
+        rules = None if policy is None else rules_of(policy)
+        return self.path, self._native.turns, rules
 
     def _waiter(self, timeout: float | None, asked: int) -> AsyncWaiter:
         native = self._native
@@ -94,7 +96,7 @@ class InFilesForTasks:
     def _released(self) -> None:
         """Have the first who waits for this lock in this loop look at once."""
         turns = (NO_TURNS, TAKE_TURNS, FAIR)
-        rules = {rules_of(None), rules_of(self._policy)}
+        rules = {None, None if self._policy is None else rules_of(self._policy)}
         released_here(*((self.path, each, rule) for each in turns for rule in rules))
 
 

@@ -263,7 +263,8 @@ class SidecarLock(FileLock):
         self, timeout: float | None, frame: FrameType, manager: Alone, *, may_deadlock: bool
     ) -> Steps[None]:
         """Try until the lock is won, or nothing is left of the time or the retries."""
-        waiter = Waiter(timeout, self._retry, notice=notice_of(self))
+        began = monotonic()
+        waiter = None
         # A thread that waits for itself is an error only where nothing would ever end the wait.
         retries = getattr(self._retry, "retries", 0)
         endless = may_deadlock and (timeout is None or timeout >= FOREVER) and retries is None
@@ -278,9 +279,12 @@ class SidecarLock(FileLock):
             if rest <= 0:
                 if until == 0.0 and (sink := events.sink) is not None:
                     sink.waits(self)
+                if waiter is None:
+                    left = None if timeout is None else timeout - (monotonic() - began)
+                    waiter = Waiter(left, self._retry, notice=notice_of(self))
                 pause = waiter.next_pause()
                 if pause is None:
-                    raise timeout_error(self, waiter.waited)
+                    raise timeout_error(self, monotonic() - began)
                 rest = pause
                 until = monotonic() + rest
             # A pause that ends early since the lock is free goes on if others are faster, so

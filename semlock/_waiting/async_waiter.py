@@ -78,7 +78,7 @@ class AsyncWaiter(Waiter):
 
     __slots__ = (
         "_asked", "_hub", "_line", "_locks", "_looked", "_news", "_parked", "_pause", "_record",
-        "_stands", "due_at", "fair", "passed_over", "sleeper",
+        "due_at", "fair", "passed_over", "sleeper", "stands",
     )  # fmt: skip
 
     _wait: LoopWait | None
@@ -111,7 +111,8 @@ class AsyncWaiter(Waiter):
         self._record = record
         self._line = line
         self.fair = fair
-        self._stands = stands
+        # Whether it stands in the queue, or will as the first of its line.
+        self.stands = stands
         self._notice = notice
         self._about = about
         self._news = news
@@ -151,12 +152,12 @@ class AsyncWaiter(Waiter):
         """Give the core's form of this wait, which only the first of a line needs."""
         wait = self._wait
         if wait is None:
-            stands = self._stands or (self._line is not None and self._line.stands)
+            stands = self.stands or (self._line is not None and self._line.stands)
             queue = self._queue if stands else None
             wait = self._wait = LoopWait(
                 self._hub, self._locks, queue, self._record, asked=self._asked
             )
-            self._stands = stands
+            self.stands = stands
             if self._scheduled:
                 wait.pace(by_caller=True)
             if wait.blind and not stands and self._queue is not None:
@@ -166,7 +167,7 @@ class AsyncWaiter(Waiter):
 
     def take_ticket(self) -> None:
         """Stand in the queue of the processes from now on, if this wait stands there at all."""
-        if not self._stands or self._wait is not None:
+        if not self.stands or self._wait is not None:
             return
         wait = self.wait()
         for _ in range(_LOOKS):
@@ -184,18 +185,13 @@ class AsyncWaiter(Waiter):
         """Stand in the queue of the lock from now on, where there can be one."""
         if self._queue is None or (not _CORE_LOOKS and self._hub.events < 0):
             return
-        if not self._stands:
-            self._stands = True
+        if not self.stands:
+            self.stands = True
             if self._line is not None:
                 self._line.stands = True
             if self._wait is not None:
                 self._wait.stand(self._queue, self._record)
         self._news = False
-
-    @property
-    def stands(self) -> bool:
-        """Whether it stands in the queue, or will as the first of its line."""
-        return self._stands
 
     def in_turn(self, *, fair: bool) -> bool:
         """Tell whether a try now would overtake no waiter that came earlier."""
@@ -217,7 +213,7 @@ class AsyncWaiter(Waiter):
         If others were faster it goes by turns from now on.  Before that, nobody needs the
         descriptor that a place costs.
         """
-        if not self._stands and (outcome == capi.TURN or self.passed_over):
+        if not self.stands and (outcome == capi.TURN or self.passed_over):
             self.stand()
 
     def served(self) -> None:
@@ -385,7 +381,8 @@ class AsyncWaiter(Waiter):
                     line.leave(self, left)
                 if left is not None:
                     self._wait = None  # the line ends it
-                self.over()
+                if self._about is not None:
+                    self.over()
 
 
 def waiter_here(

@@ -81,7 +81,8 @@ class Sleeper:
 
     def rest(self) -> bool:
         """Go on sleeping until an event or a time; ``False`` if no event can come."""
-        self.end()
+        if self._marks or self.due_at or self._bell >= 0:
+            self.end()
         self._marks = self.wait.marks
         self._hub.listen(self, self._marks)
         bell = self.wait.bell
@@ -132,12 +133,14 @@ class Sleeper:
             self._wake(outcome)
 
     def _wake(self, outcome: int) -> None:
-        self._hub.timers.never(self)
+        if self.due_at:
+            self._hub.timers.never(self)
         self._hub.wake(self.parked, outcome)
 
     def end(self) -> None:
         """Unregister from everything; it may be called twice."""
-        self._hub.timers.never(self)
+        if self.due_at:
+            self._hub.timers.never(self)
         marks, self._marks = self._marks, ()
         self._hub.ignore(self, marks)
         bell, self._bell = self._bell, -1
