@@ -8,13 +8,10 @@ from semlock._stores.async_file import InFilesForTasks
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing_extensions import Unpack
 
-    from semlock._core.errors import LockLostError
-    from semlock._core.status import LockStatus, StrPath
-    from semlock._core.verdicts import Policy
-    from semlock._locks.options import Durability
-    from semlock._waiting.waiter import Schedule
+    from semlock._core.status import StrPath
+    from semlock._locks.options import LockOptions
 
 
 class AsyncFileForm(InFilesForTasks, AsyncForm):
@@ -52,24 +49,8 @@ class AsyncLock(AsyncFileForm, TextLock):  # type: ignore[misc]  # it refuses wh
     __slots__ = ("_holder",)
 
     if TYPE_CHECKING:
-        # The engine's own parameters, with the type that on_lost sees here.
-        def __init__(
-            self,
-            path: StrPath,
-            *,
-            tag: str | None = None,
-            timeout: float | None = None,
-            policy: Policy | None = None,
-            retry: Schedule | None = None,
-            durability: Durability = "full",
-            mode: int = 0o644,
-            make_dirs: bool = False,
-            reentrant: bool = False,
-            fair: bool = False,
-            heartbeat: float | None = None,
-            on_lost: Callable[[AsyncLock, LockLostError], object] | None = None,
-            on_wait: Callable[[LockStatus, float], object] | None = None,
-        ) -> None: ...
+
+        def __init__(self, path: StrPath, **options: Unpack[LockOptions]) -> None: ...
 
 
 called_by_its_name(AsyncLock)

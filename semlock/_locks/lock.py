@@ -14,15 +14,9 @@ from semlock._stores.file import InFiles
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
-    from semlock._core.errors import LockLostError
     from semlock._core.identity import Process
-    from semlock._core.status import LockStatus, StrPath
-    from semlock._core.verdicts import Policy
-    from semlock._locks.options import Durability
-    from semlock._waiting.waiter import Schedule
 
 
 # Records that locks of this process share, because nothing in them is of one lock alone: a
@@ -115,23 +109,3 @@ class Lock(TextLock):
     """
 
     __slots__ = ()
-
-    if TYPE_CHECKING:
-        # The engine's own parameters, with the type that on_lost sees here.
-        def __init__(
-            self,
-            path: StrPath,
-            *,
-            tag: str | None = None,
-            timeout: float | None = None,
-            policy: Policy | None = None,
-            retry: Schedule | None = None,
-            durability: Durability = "full",
-            mode: int = 0o644,
-            make_dirs: bool = False,
-            reentrant: bool = False,
-            fair: bool = False,
-            heartbeat: float | None = None,
-            on_lost: Callable[[Lock, LockLostError], object] | None = None,
-            on_wait: Callable[[LockStatus, float], object] | None = None,
-        ) -> None: ...

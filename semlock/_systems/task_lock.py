@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
+    from typing_extensions import Unpack
+
     from semlock._core.identity import Process
     from semlock._core.status import LockStatus, StrPath
-    from semlock._core.verdicts import Policy
-    from semlock._locks.options import Durability
+    from semlock._locks.options import LockOptions
     from semlock._systems.task_owner import Environment, Purpose
     from semlock._waiting.steps import Steps
-    from semlock._waiting.waiter import Schedule
 
 # What part of the time between two refreshes passes when the first of them failed.
 _TRY_AGAIN = 1 / 15
@@ -62,8 +62,7 @@ class TaskLock(TakingOver):
     :audit:         whether operations are written to ``.lock_audit.log`` beside the lock
     :clock:         what tells the time of records, in seconds since 1970
 
-    ``timeout``, ``policy``, ``retry``, ``durability``, ``mode``, ``make_dirs``, ``reentrant``,
-    ``fair``, ``on_lost`` and ``on_wait`` are those of ``semlock.Lock``.
+    The other options are those of ``semlock.Lock``, except ``heartbeat``.
     """
 
     __slots__ = (
@@ -84,19 +83,13 @@ class TaskLock(TakingOver):
         auto_refresh: bool = False,
         network: bool | None = None,
         audit: bool = True,
-        tag: str | None = None,
-        timeout: float | None = None,
-        policy: Policy | None = None,
-        retry: Schedule | None = None,
-        durability: Durability = "full",
-        mode: int = 0o600,
-        make_dirs: bool = False,
-        reentrant: bool = False,
-        fair: bool = False,
-        on_lost: Callable[[TaskLock, LockLostError], object] | None = None,
-        on_wait: Callable[[LockStatus, float], object] | None = None,
         clock: Callable[[], float] = time.time,
+        **options: Unpack[LockOptions],
     ) -> None:
+        if "heartbeat" in options:
+            raise TypeError(
+                "a task lock is refreshed by the rules of its time: use auto_refresh"
+            )
         self.owner = LockOwner.of(owner).replace(environment=environment, purpose=purpose)
         default = ttl_for(self.owner.environment, self.owner.purpose)
         self.ttl = checked_ttl(default if ttl is None else ttl)
@@ -105,21 +98,12 @@ class TaskLock(TakingOver):
         self._plain: capi.Record | None = None
         self._reclaimed: tuple[str, str] | None = None
         self._lost_win = 0
-        super().__init__(
-            path,
-            tag=tag,
-            timeout=timeout,
-            policy=policy or stale(clock),
-            retry=retry or (NETWORK_RETRY if network else None),
-            durability=durability,
-            mode=mode,
-            make_dirs=make_dirs,
-            reentrant=reentrant,
-            heartbeat=refresh_interval(self.ttl) if auto_refresh else None,
-            on_lost=on_lost,
-            fair=fair,
-            on_wait=on_wait,
-        )
+        retry = options.get("retry")
+        options["retry"] = retry or (NETWORK_RETRY if network else None)
+        options["policy"] = options.get("policy") or stale(clock)
+        options["heartbeat"] = refresh_interval(self.ttl) if auto_refresh else None
+        mode = options.setdefault("mode", 0o600)
+        super().__init__(path, **options)
         if retry is None and network is None:
             self._retry = Pauses(self._encoded)
         whose = self.owner.owner
