@@ -71,6 +71,7 @@ def reclaim(
     auto_refresh: bool = False,
     network: bool | None = None,
     audit: bool = True,
+    make_dirs: bool = False,
     on_lost: Callable[[TaskLock, LockLostError], object] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> TaskLock:
@@ -87,6 +88,7 @@ def reclaim(
         auto_refresh=auto_refresh,
         network=network,
         audit=audit,
+        make_dirs=make_dirs,
         on_lost=on_lost,
         clock=clock,
     )

@@ -238,7 +238,12 @@ def start_by_environment(path: str) -> None:
     except OSError as error:
         from warnings import warn  # noqa: PLC0415 - hardly ever needed
 
-        warn(f"SEMLOCK_TRACE: nothing is traced: {error}", RuntimeWarning, stacklevel=3)
+        why = error.strerror or str(error)
+        warn(
+            f"nothing is traced: SEMLOCK_TRACE={path} can't be written: {why}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _at_exit() -> None:

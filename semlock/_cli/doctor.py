@@ -51,6 +51,8 @@ class Finding:
 def doctor(options: Options) -> int:
     """Try everything, and report what works and what that means."""
     directory = os.path.abspath(existing(options.lock if options.locks else "."))
+    if not os.path.isdir(directory):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
     # Everything is tried in a directory of its own, which is removed at the end as far as
     # possible.
     place = tempfile.mkdtemp(prefix=".semlock-doctor-", dir=directory)

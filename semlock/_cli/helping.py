@@ -62,7 +62,7 @@ def overview() -> str:
         *columns(example for name in ("run", "try", "status", "clean")
                   for example in _first_examples(name)),
         "",
-        exit_codes(),
+        *wrapped(exit_codes(), ""),
         "",
         "semlock VERB --help tells more; semlock help topics lists what else there is.",
     ]  # fmt: skip

@@ -185,9 +185,14 @@ def list_locks(options: Options) -> int:
     return code
 
 
+def is_pattern(path: str) -> bool:
+    """Tell whether a path may stand for others."""
+    return any(letter in path for letter in "*?[")
+
+
 def _files_of(path: str) -> list[str]:
     """Give the files of an argument: a directory's, one file, or the matches of a pattern."""
-    if any(letter in path for letter in "*?[") and not os.path.lexists(path):
+    if is_pattern(path) and not os.path.lexists(path):
         from glob import glob  # noqa: PLC0415 - for a pattern that no shell has expanded
 
         matches = sorted(glob(path))

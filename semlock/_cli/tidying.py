@@ -8,7 +8,7 @@ import sys
 from semlock import systems
 from semlock._cli import columns, people
 from semlock._cli.grammar import AUTO, BAD, HELD, OK, OWN, Options
-from semlock._cli.looking import print_fields
+from semlock._cli.looking import is_pattern, print_fields
 from semlock._cli.output import (
     describe,
     existing,
@@ -80,7 +80,7 @@ def _is_free_lock(options: Options) -> bool:
         left = any(True for _ in _find(options))
     except FileNotFoundError:
         return False
-    return left or os.path.splitext(options.lock)[1] != ""
+    return left or (os.path.splitext(options.lock)[1] != "" and not is_pattern(options.lock))
 
 
 def _find(options: Options) -> Iterator[Leftover]:

@@ -85,13 +85,15 @@ class Teller:
 
 
 def holding_caller(found: LockStatus) -> str:
-    """Name the holder if it is a caller of this command, and perhaps waits for it."""
+    """Name the holder if it is a caller of this command, or the command as ``run`` started it."""
     from semlock._cli.owners import callers, owner_name  # noqa: PLC0415 - for those who wait
     from semlock._core.identity import this_process  # noqa: PLC0415
 
     info, me = found.info, this_process()
     if info is None or info.pid is None or (info.boot, info.pidns or 0) != (me.boot, me.pidns):
         return ""
+    if info.pid == me.pid:
+        return f"process {me.pid}, which is this command itself"
     if info.pid not in callers():
         return ""
     return (

@@ -68,6 +68,11 @@ class Histogram:
         other.seconds = self.seconds
         return other
 
+    def __repr__(self) -> str:
+        if not self.count:
+            return "<Histogram: empty>"
+        return f"<Histogram: {self.count}, half within {self.quantile(0.5):g} s>"
+
     def as_dict(self) -> dict[str, Any]:
         """Give count, sum and the buckets that are not empty, by their upper bounds."""
         bounds = (*map(str, BOUNDS), "inf")

@@ -10,8 +10,10 @@ from __future__ import annotations
 import time
 
 from semlock._core.errors import LockHeldError, LockRecordError
-from semlock._core.identity import DEAD
+from semlock._core.identity import ALIVE, DEAD
 from semlock._core.json_records import iso_time
+from semlock._core.records import decode_text
+from semlock._core.status import status_by
 from semlock._systems.task_owner import LockOwner
 from semlock._systems.task_records import TaskInfo, decode
 from semlock._systems.task_schema import shown_owner
@@ -256,15 +258,21 @@ def explain(found: LockStatus, path: str, now: float) -> str:
     look = found.instance
     if look is None:
         return f"{path} was held until just now"
+    own = status_by(path, decode_text)
+    if own.info is not None and own.info.pid is not None:
+        return f"{path} is no task lock: it is held by {own.holder}"
     wrong = found.evidence
     if not look.error and not found.unfinished:
         try:
             decode(look.content)
         except LockRecordError as error:
             wrong = str(error)
+    held = f"{path} counts as held, because its file is no readable record: {wrong}"
+    if found.verdict == ALIVE:
+        return f"{held}; its holder lives"
     return (
-        f"{path} counts as held, because its file is no readable record: {wrong}. If you know "
-        "that no program holds it, remove it with semlock.remove(path, force=True)"
+        f"{held}. If you know that no program holds it, remove it with "
+        "semlock.remove(path, force=True)"
     )
 
 

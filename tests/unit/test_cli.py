@@ -478,3 +478,36 @@ def test_a_reader_that_goes_away_is_no_traceback(path, verb, code):
         )
         os.close(writer)
     assert (result.returncode, result.stderr) == (code, "")
+
+
+def test_a_pattern_is_no_free_lock_for_clean(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.lock").write_text("pid=1\n")
+    for line in (("clean", "*.lock"), ("clean", "-y", "?.lock")):
+        result = command(*line)
+        assert result.returncode == 3
+        assert f"no directory or lock {line[-1]}" in result.stderr
+    assert command("clean", "b.lock").returncode == 0
+
+
+def test_doctor_names_the_file_that_is_no_directory(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    result = command("doctor", str(file))
+    assert (result.returncode, result.stderr) == (3, f"semlock: {file}: not a directory\n")
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_living_holder_of_another_system_is_named_by_migrate(path):
+    with semlock.Lock(path, tag="why"):
+        result = command("migrate", path)
+    assert result.returncode == 3
+    assert f"is no task lock: it is held by process {os.getpid()}" in result.stdout
+    assert "remove" not in result.stdout
+
+
+def test_no_line_of_the_help_is_wider_than_the_terminal():
+    for line in ((), ("run",), ("topics",)):
+        result = command("help", *line)
+        assert result.returncode == 0
+        assert max(map(len, result.stdout.splitlines())) <= 80

@@ -399,3 +399,13 @@ def test_what_takes_or_looks_sees_those_who_share(path):
             assert command("release", path).returncode == 0
             assert waiting.wait(PATIENCE) == 0
     assert command("status", path).stdout == "state:    free\n"
+
+
+@posix
+@pytest.mark.parametrize("wait", [("-n",), ("-w", "0.1")])
+def test_a_command_that_waits_for_its_own_lock_is_told_so(path, wait):
+    result = command("run", path, "--", *words("run", *wait, path, "--", "true"))
+    assert result.returncode == 1
+    assert "which is this command itself" in result.stderr
+    assert "Use the lock only once" in result.stderr
+    assert "Wait longer" not in result.stderr

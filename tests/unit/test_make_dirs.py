@@ -255,3 +255,10 @@ def test_a_home_that_no_shell_has_replaced_is_not_made(make, tmp_path, monkeypat
 def test_where_no_directory_can_be_made_that_is_said(name):
     with pytest.raises(semlock.LockPathError, match=r"no new directory in /proc\. Use"):
         MAKERS[name]("/proc/a/x.lock", make_dirs=True).acquire(timeout=0)
+
+
+def test_task_reclaim_makes_them_too(deep):
+    with pytest.raises(semlock.LockPathError, match="make_dirs=True"):
+        task.reclaim(deep, "pid-1@host")
+    task.reclaim(deep, "pid-1@host", make_dirs=True).release()
+    assert os.path.isdir(os.path.dirname(deep))

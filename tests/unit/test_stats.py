@@ -224,3 +224,10 @@ def test_opentelemetry_collects_the_numbers(path):
     held = metrics["semlock.held.duration"]
     assert held.count == 2
     assert tuple(held.explicit_bounds) == stats.BOUNDS
+
+
+def test_a_histogram_shows_numbers():
+    histogram = stats.Histogram()
+    assert repr(histogram) == "<Histogram: empty>"
+    histogram.add(3_000_000)
+    assert repr(histogram) == "<Histogram: 1, half within 0.004096 s>"
