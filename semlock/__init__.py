@@ -58,7 +58,8 @@ from semlock._core.records import LockInfo
 from semlock._core.status import LockStatus, remove, status
 from semlock._core.verdicts import proof_of_death
 from semlock._locks.lock import Lock
-from semlock._locks.many import acquire_all, acquire_any, try_acquire_many
+from semlock._locks.many import acquire_any, try_acquire_many
+from semlock._locks.together import acquire_all
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from semlock._core.verdicts import Policy
     from semlock._locks.options import Durability
     from semlock._systems.sidecar_held import State
-    from semlock._systems.sidecar_lock import Payload, ShouldReclaim, ShouldRemove
+    from semlock._systems.sidecar_judging import ShouldReclaim, ShouldRemove
+    from semlock._systems.sidecar_lock import Payload
     from semlock._systems.sidecar_manager import FileLockOptions
     from semlock._systems.sidecar_terms import StaleRecovery
     from semlock._waiting.waiter import Schedule

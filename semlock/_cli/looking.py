@@ -27,7 +27,7 @@ from semlock._core.explain import READERS
 from semlock._core.queues import PREFIX
 from semlock._core.status import was_removed
 from semlock._locks.lock import Lock
-from semlock._locks.shared import names_of_readers
+from semlock._locks.readers import names_of_readers
 from semlock._waiting.notice import Notice
 from semlock._waiting.waiter import Waiter
 

@@ -170,7 +170,7 @@ def _take_all(
 def let_readers_end(lock: Any, timeout: float | None, began: float) -> None:
     """Wait until those who share a lock that was just taken have released it."""
     if os.path.lexists(f"{lock.path}.readers"):
-        from semlock._locks.shared import wait_for_readers  # noqa: PLC0415 - hardly ever
+        from semlock._locks.readers import wait_for_readers  # noqa: PLC0415 - hardly ever
 
         left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
         wait_for_readers(lock, left, sys._getframe())

@@ -10,7 +10,8 @@ from semlock._locks import mine
 from semlock._locks.acquiring import Acquiring
 from semlock._locks.async_form import AsyncForm, refuse_enter, this_task
 from semlock._locks.async_holding import is_mine
-from semlock._locks.many import AllAcquired, AnyWait, Several, distinct, taking_any
+from semlock._locks.many import AnyWait, distinct, taking_any
+from semlock._locks.together import AllAcquired, Several
 from semlock._waiting.async_waiter import waiter_here
 from semlock._waiting.steps import Wins, run_async
 

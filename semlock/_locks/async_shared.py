@@ -13,7 +13,8 @@ from semlock._locks.async_holding import HeldByTasks, into_line, is_held_by, tas
 from semlock._locks.async_lock import AsyncLock
 from semlock._locks.lock import called_by_its_name
 from semlock._locks.options import OWN_TIMEOUT
-from semlock._locks.shared import ReaderWait, SharedLock, readers_leaving
+from semlock._locks.readers import ReaderWait, readers_leaving
+from semlock._locks.shared import SharedLock
 from semlock._waiting.async_waiter import waiter_here
 from semlock._waiting.notice import notice_of
 from semlock._waiting.steps import Wins, run

@@ -1,4 +1,4 @@
-"""Many locks at once: a try of each, any one of them, or all of them."""
+"""Many locks at once: a try of each, or a wait for any of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from time import monotonic
 
 from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, NESTED, OK, this_thread
-from semlock._core.errors import LockTimeoutError
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
 from semlock._locks.base import BaseLock
@@ -19,8 +18,8 @@ from semlock._waiting.waiter import Waiter, chance
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from types import CodeType, FrameType, TracebackType
+    from collections.abc import Iterable, Sequence
+    from types import FrameType
     from typing import Any, TypeVar
 
     from semlock._core.status import StrPath
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     L = TypeVar("L", bound=BaseLock)
 
 _FAILED = 255
-_TWICE = "%s is there twice, and would wait for itself"
+TWICE = "%s is there twice, and would wait for itself"
 
 # How long a place in one queue is kept before another lock, that was free and lost, seems the
 # better one; doubled with each change.
@@ -37,10 +36,6 @@ _FIRST_STAY = 0.1
 
 # How long a lock that is free, but for others first, isn't looked at.
 _FOR_OTHERS = 0.005
-
-# How long some locks are held while another is waited for; doubled with each failure.
-_FIRST_PATIENCE = 0.001
-_LONGEST_PATIENCE = 0.5
 
 # Waits for many locks that are over, but have not given their watches back.
 _to_end: list[Waiter] = []
@@ -54,10 +49,11 @@ def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | No
     poll should make their ``Lock`` objects once and pass those.
     """
     locks = [item if isinstance(item, Lock) else Lock(item) for item in paths_or_locks]
-    return _try_many(locks, sys._getframe(1))
+    return try_many(locks, sys._getframe(1))
 
 
-def _try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> list[Any]:
+def try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> list[Any]:
+    """Try many locks in one call of the core: each that was taken, else ``None``."""
     for lock in locks:
         inside.lay_out(lock)
     batch = capi.Batch([inside.native(lock) for lock in locks])
@@ -85,14 +81,15 @@ def _try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> lis
     return result
 
 
-def _is_plain(lock: BaseLock) -> bool:
+def is_plain(lock: BaseLock) -> bool:
     """Tell a lock that the core can try by itself, among many others."""
     return isinstance(lock, TextLock) and not (
         inside.is_composed_anew(lock) or inside.native(lock).reentrant
     )
 
 
-def _is_mine(lock: BaseLock) -> bool:
+def is_mine(lock: BaseLock) -> bool:
+    """Tell whether this thread holds a lock by this object."""
     return bool(inside.native(lock).owner == this_thread()) and lock.held
 
 
@@ -116,7 +113,7 @@ def _twice(locks: Sequence[BaseLock]) -> ValueError:
     first = bisect_left(
         range(2, len(paths)), True, key=lambda end: not holders.are_distinct(paths[:end])
     )
-    return ValueError(_TWICE % paths[first + 1])
+    return ValueError(TWICE % paths[first + 1])
 
 
 # ---------------------------------------------------------------------------- any of them
@@ -281,184 +278,3 @@ class _AnyOf:
         self._since = now
         lock = self._locks[index]
         self._wait.stand(inside.native(lock), inside.record(lock), index)
-
-
-# ---------------------------------------------------------------------------- all of them
-
-
-def _is_dropped_by_call(call: tuple[CodeType, int], frame: FrameType) -> bool:
-    """Tell whether what a call has returned is dropped before anything was done with it.
-
-    Whatever a program does with it, if only to ignore it, is done by a later instruction.
-    """
-    code, at = call
-    if frame.f_code is not code:
-        return False
-    if frame.f_lasti == at:
-        return True
-    import dis  # noqa: PLC0415 - when locks are dropped that are held
-
-    between = [
-        one.opname
-        for one in dis.get_instructions(code)
-        if at < one.offset <= frame.f_lasti and one.opname != "CACHE"
-    ]
-    return len(between) == 1 and between[0] in _BEGINNINGS_OF_WITH
-
-
-_BEGINNINGS_OF_WITH = ("SETUP_WITH", "BEFORE_WITH", "COPY")
-
-
-class Several:
-    """Some locks that are taken together, by this thread or task: all of them or none."""
-
-    __slots__ = ("is_mine", "locks")
-
-    def __init__(self, locks: Sequence[Any], is_mine: Callable[[Any], bool] = _is_mine) -> None:
-        # Every program takes them in this order.
-        self.locks = sorted(locks, key=lambda lock: lock.path)
-        self.is_mine = is_mine
-
-    def let_go(self) -> None:
-        for lock in reversed(self.locks):
-            if self.is_mine(lock):
-                inside.end(lock)
-
-    def _try_rest(self, frame: FrameType) -> Any:
-        """Try those that are not held yet: the first that is not to be had, or ``None``."""
-        rest = [lock for lock in self.locks if not self.is_mine(lock)]
-        if all(_is_plain(lock) for lock in rest):
-            won = _try_many(rest, frame, anyway=False)
-            return next((lock for lock, got in zip(rest, won, strict=True) if not got), None)
-        return next((lock for lock in rest if not lock.try_acquire()), None)
-
-    def acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
-        """Take all of them, one after the other, and none if that fails."""
-        deadline = None if timeout is None else monotonic() + timeout
-        patience = 0.0
-        try:
-            while (missing := self._try_rest(frame)) is not None:
-                twin = inside.holder_here(missing)
-                if twin is not None and twin is not missing and twin in self.locks:
-                    # Two names of one file, as where upper and lower case are the same.
-                    raise ValueError(_TWICE % missing.path)  # noqa: TRY301 - as always
-                left = None if deadline is None else max(0.0, deadline - monotonic())
-                if patience == 0.0 or timeout == 0:
-                    # Nobody who waits holds anything, so whatever order others take them in, it
-                    # can't end in a circle.
-                    self.let_go()
-                    yield from inside.acquiring(missing, left, frame)
-                else:
-                    # Politeness may never come to an end where all of them are in use all the
-                    # time.  So what is held is kept for a while, which is bounded, and grows.
-                    yield from self._patiently(missing, left, patience, frame)
-                patience = min(max(2 * patience, _FIRST_PATIENCE), _LONGEST_PATIENCE)
-        except BaseException:
-            self.let_go()
-            raise
-
-    def _patiently(
-        self, missing: Any, left: float | None, patience: float, frame: FrameType
-    ) -> Steps[None]:
-        limit = patience * (0.5 + chance())
-        if left is not None and left < limit:
-            yield from inside.acquiring(missing, left, frame)
-            return
-        try:
-            yield from inside.acquiring(missing, limit, frame)
-        except LockTimeoutError:
-            self.let_go()
-            left = None if left is None else max(0.0, left - limit)
-            yield from inside.acquiring(missing, left, frame)
-
-
-class AllAcquired:
-    """What ``acquire_all`` returns: a context manager that releases all of them."""
-
-    __slots__ = ("_call", "_several", "locks")
-
-    def __init__(
-        self, locks: Sequence[Any], several: Several, call: tuple[CodeType, int] | None = None
-    ) -> None:
-        self.locks = tuple(locks)
-        self._several = several
-        self._call = call  # the place of the call that returns this
-
-    def __enter__(self) -> tuple[Any, ...]:
-        return self.locks
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if type(self) is _JustAcquired:
-            # Python swallows what a signal handler raises in __del__, so there is none any more.
-            self.__class__ = AllAcquired  # type: ignore[assignment]
-        first: BaseException | None = None
-        try:
-            for lock in reversed(self._several.locks):
-                try:
-                    lock.__exit__(kind, error, traceback)
-                except BaseException as failure:  # noqa: BLE001, PERF203 - the others must go too
-                    first = first or failure
-        except BaseException:
-            self._several.let_go()  # an interrupt between two of them
-            raise
-        if first is not None:
-            self._several.let_go()  # it may have struck before one of them had begun to go
-            raise first
-
-    def release(self) -> None:
-        """Let go of all of them; what goes wrong with one is raised when the others are gone."""
-        self.__exit__(None, None, None)
-
-    def __repr__(self) -> str:
-        return f"<{len(self.locks)} locks, acquired>"
-
-
-class _JustAcquired(AllAcquired):
-    """What ``acquire_all`` returns, until it is released."""
-
-    __slots__ = ()
-
-    def __del__(
-        self,
-        is_dropped_by_call: Callable[[tuple[CodeType, int], FrameType], bool] = (
-            _is_dropped_by_call
-        ),
-        frame_at: Callable[[int], FrameType] = sys._getframe,
-        interpreter: Any = sys,
-    ) -> None:
-        # A signal can strike between the return of acquire_all and the block that would release
-        # the locks.  That is a call that has failed: none is held.
-        call = getattr(self, "_call", None)
-        if call is None or getattr(interpreter, "meta_path", None) is None:
-            return  # the end of the interpreter drops everything
-        if not any(map(self._several.is_mine, self._several.locks)):
-            return
-        if is_dropped_by_call(call, frame_at(1)):
-            self._several.let_go()
-
-
-def acquire_all(locks: Iterable[BaseLock], timeout: float | None = None) -> AllAcquired:
-    """Take all of some locks or none, waiting for them; a context manager that releases them.
-
-    It never waits for ever while it holds some of them, so it doesn't matter in which order
-    others take the same ones.  ``LockTimeoutError`` when the time is over; then none is held.
-    """
-    chosen = distinct(locks)
-    limit = None if timeout is None else checked_timeout(timeout)
-    frame = sys._getframe(1)
-    for lock in chosen:
-        if _is_mine(lock):
-            raise explain.deadlock_error(lock, frame)
-    several = Several(chosen)
-    acquired = _JustAcquired(chosen, several, (frame.f_code, frame.f_lasti))
-    try:
-        run(several.acquiring(limit, frame))
-    except BaseException:
-        several.let_go()
-        raise
-    return acquired

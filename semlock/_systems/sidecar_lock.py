@@ -7,15 +7,13 @@ import sys
 import threading
 from time import monotonic, monotonic_ns, time
 
-from semlock._core import capi, events, explain, inside, registry
-from semlock._core.capi import NESTED, OK, POOL, this_thread, try_lock
-from semlock._core.errors import LockLostError, LockTimeoutError
-from semlock._core.identity import ALIVE
+from semlock._core import capi, events, explain
+from semlock._core.capi import NESTED, OK, POOL, try_lock
+from semlock._core.errors import LockLostError
 from semlock._core.seconds import FOREVER, GUARD_PATIENCE, checked_timeout
-from semlock._core.status import GUARD_PAUSE, absolute, remove_exactly
-from semlock._core.sticky import may_make_locks_beside
-from semlock._locks.lock import FileLock
+from semlock._core.status import GUARD_PAUSE, absolute
 from semlock._locks.options import OWN_TIMEOUT
+from semlock._systems.sidecar_judging import ALONE, Alone, Judging
 from semlock._systems.sidecar_record import compose, decode, default_payload, restamp
 from semlock._systems.sidecar_target import (
     SUFFIX,
@@ -29,11 +27,8 @@ from semlock._systems.sidecar_terms import (
     REMOVE_IF_UNCHANGED,
     STALE,
     FileLockStaleError,
-    ReclaimQuestion,
     RetryOptions,
     Stale,
-    StaleSnapshot,
-    stale_error,
     timeout_error,
 )
 from semlock._waiting.notice import notice_of
@@ -50,16 +45,14 @@ if TYPE_CHECKING:
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.base import BaseLock
     from semlock._locks.options import Durability
     from semlock._stores.store import Attempt
+    from semlock._systems.sidecar_judging import ShouldReclaim, ShouldRemove
     from semlock._systems.sidecar_terms import StaleRecovery
     from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Schedule
 
     Payload: TypeAlias = Callable[[], Any]
-    ShouldReclaim: TypeAlias = Callable[[ReclaimQuestion], object]
-    ShouldRemove: TypeAlias = Callable[[StaleSnapshot], object]
 
 _frame = sys._getframe
 
@@ -67,31 +60,9 @@ _TRIES = 10
 
 # How long not to listen where the path is free and still not to be had.
 _DEAF = 0.005
-_REMOVAL_PATIENCE = 0.002
 
 
-class Alone:
-    """What a lock asks of the manager that it belongs to; this one stands for none."""
-
-    __slots__ = ()
-
-    def join(self) -> bool:
-        """Become one more holder of a lock that the manager has; ``True`` if that is done."""
-        return False
-
-    def blocks(self) -> bool:
-        """Tell whether the manager holds the target by another lock file."""
-        return False
-
-    def holds(self) -> bool:
-        """Tell whether the manager holds the target."""
-        return False
-
-
-ALONE = Alone()
-
-
-class SidecarLock(FileLock):
+class SidecarLock(Judging):
     """A lock in a JSON file beside its target: ``state.json`` is locked by ``state.json.lock``.
 
     :target:                    what is locked; its directory is made where it is missing
@@ -381,85 +352,6 @@ class SidecarLock(FileLock):
             pass
         self._end(self._native.endings)
         return False
-
-    def _may_be_free(self, frame: FrameType, manager: Alone, *, endless: bool) -> Steps[bool]:
-        """Judge what is at the path: ``True`` if it is gone, and an error if it is stale."""
-        found = self.status()
-        look = found.instance
-        if look is None:
-            return True
-        if self._given_policy is not None:
-            return super()._judge(frame, may_wait=endless)
-        if found.unfinished:
-            # Nobody believes to hold it, so it is no lock yet, and no stale one either.
-            return found.reason is not None and self._removed(found)
-        # One that this user may not remove is stale all the same: its error says who may.
-        stale = found.reason is not None or inside.barred(found) is not None
-        if self._should_reclaim is not None:
-            question = ReclaimQuestion(
-                lock_path=self.path,
-                normalized_target_path=self.normalized_target_path,
-                payload=None if found.info is None else found.info.payload,
-                stale=self._stale,
-                now=time(),
-                held_by_this_process=manager.holds(),
-                verdict=found.verdict,
-            )
-            stale = bool((yield Call(self._should_reclaim, question)))
-            if stale and not self._is_still(found):
-                return True
-        if stale:
-            if not (yield from self._is_removable(found)):
-                raise stale_error(self, found, self._stale_recovery)
-            return not is_being_reclaimed(self.path) and self._removed(found)
-        own = registry.held_here(*look.identity) if endless else None
-        if own is not None and inside.native(own).owner == this_thread():
-            self._refuse(own, frame)
-        return False
-
-    @staticmethod
-    def _refuse(own: BaseLock, frame: FrameType) -> None:
-        from semlock._locks import mine  # noqa: PLC0415 - only for those who meet themselves
-
-        mine.refuse(own, frame)
-
-    def _is_still(self, found: LockStatus) -> bool:
-        """Tell whether the instance that was looked at is there, and was left alone since."""
-        seen, now = found.instance, self.status().instance
-        if seen is None or now is None:
-            return False
-        return (seen.key, seen.content) == (now.key, now.content)
-
-    def _is_removable(self, found: LockStatus) -> Steps[bool]:
-        """Ask whether a stale lock may be removed.  One whose holder lives never is."""
-        look = found.instance
-        if (
-            self._stale_recovery != REMOVE_IF_UNCHANGED
-            or self._should_remove is None
-            or found.verdict == ALIVE
-            or look is None
-            or look.error
-        ):
-            return False
-        snapshot = StaleSnapshot(
-            lock_path=self.path,
-            normalized_target_path=self.normalized_target_path,
-            raw=look.content.decode("utf-8", "replace"),
-            payload=None if found.info is None else found.info.payload,
-        )
-        return bool((yield Call(self._should_remove, snapshot)))
-
-    def _removed(self, found: LockStatus) -> bool:
-        """Remove exactly what was judged; ``True`` if another try is worth while."""
-        try:
-            remove_exactly(found, self._encoded, robs=False, patience=_REMOVAL_PATIENCE)
-        except LockTimeoutError:
-            return False  # somebody sits on the guard, which counts as alive
-        except PermissionError:
-            if not may_make_locks_beside(self.path):
-                raise
-            return False
-        return True
 
     # ------------------------------------------------------------------ while it is held
 

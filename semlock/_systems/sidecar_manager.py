@@ -7,7 +7,8 @@ import sys
 from semlock._core import inside
 from semlock._core.errors import SemlockError
 from semlock._systems.sidecar_held import FileLockHandle, Held, HeldEntry, state_of
-from semlock._systems.sidecar_lock import Alone, SidecarLock
+from semlock._systems.sidecar_judging import Alone
+from semlock._systems.sidecar_lock import SidecarLock
 from semlock._systems.sidecar_record import default_payload
 from semlock._systems.sidecar_terms import DEFAULT_RETRY, FAIL_CLOSED, STALE
 from semlock._waiting.steps import Wins, as_awaited, run, run_async
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from semlock._core.status import StrPath
     from semlock._locks.options import Durability
     from semlock._systems.sidecar_held import State
-    from semlock._systems.sidecar_lock import Payload, ShouldReclaim, ShouldRemove
+    from semlock._systems.sidecar_judging import ShouldReclaim, ShouldRemove
+    from semlock._systems.sidecar_lock import Payload
     from semlock._systems.sidecar_terms import StaleRecovery
     from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Schedule

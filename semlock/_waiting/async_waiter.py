@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 
-from semlock._core import capi, events, inside, waits
+from semlock._core import capi, events, inside
 from semlock._core.seconds import saturated
 from semlock._waiting.hub import hub_here
+from semlock._waiting.loop_wait import LoopWait
 from semlock._waiting.timers import NEVER
 from semlock._waiting.waiter import (
     _CORE_LOOKS,
@@ -34,32 +35,6 @@ _LOOKS = 3
 
 # A timeout that is longer never ends.
 _ENDLESS = 1e9
-
-
-class LoopWait(waits.Wait):
-    """C's form of a wait that uses a hub's event source, and doesn't outlive it."""
-
-    __slots__ = ("_hub",)
-
-    def __init__(
-        self,
-        hub: Hub,
-        locks: Sequence[Any],
-        queue: Any = None,
-        record: capi.Record | None = None,
-        *,
-        asked: int | None = None,
-    ) -> None:
-        self._hub: Hub | None = None
-        super().__init__(locks, queue, record, hub.events, asked=asked)
-        self._hub = hub
-        hub.waits.add(id(self))
-
-    def end(self, won: Any = None) -> None:
-        """Leave the queue and give everything back; more than once does no harm."""
-        super().end(won)
-        if self._hub is not None:
-            self._hub.left(self)
 
 
 class AsyncWaiter(Waiter):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
     from typing import Any
 
-    from semlock._waiting.async_waiter import LoopWait
+    from semlock._waiting.loop_wait import LoopWait
 
 # A loop's timer is not set for longer, since some loops can't.
 _LONGEST_TIMER = 3600.0

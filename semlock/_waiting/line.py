@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
     from typing import Any
 
-    from semlock._waiting.async_waiter import AsyncWaiter, LoopWait
+    from semlock._waiting.async_waiter import AsyncWaiter
     from semlock._waiting.hub import Hub
+    from semlock._waiting.loop_wait import LoopWait
 
 # The hubs that have lines: while it is empty, a release needs no look for a line.
 crowded: set[int] = set()

@@ -14,7 +14,7 @@ import pytest
 import figures
 from semlock._cli import waiting as cli_waiting
 from semlock._core import status, verdicts
-from semlock._locks import many
+from semlock._locks import together
 from semlock._waiting import notice, steps, waiter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +72,7 @@ SHOWN = {
         "the umask of a second ago": _of_c("SEMLOCK_UMASK_NS") == 1,
     },
     "docs/many.md": {
-        "from one millisecond to half a second": (many._FIRST_PATIENCE, many._LONGEST_PATIENCE)
+        "from one millisecond to half a second": (together._FIRST_PATIENCE, together._LONGEST_PATIENCE)
         == (0.001, 0.5),
     },
     "docs/cli.md": {

@@ -14,8 +14,7 @@ import pytest
 import semlock
 from semlock import AsyncLock, AsyncSharedLock, AsyncSlotLock, Lock
 from semlock._core import capi, waits
-from semlock._locks import base, slots
-from semlock._locks import shared as _shared
+from semlock._locks import base, reading, slots
 from semlock._waiting import async_waiter, line
 from semlock._waiting import hub as _hub
 from semlock._waiting import sleeping as _sleeping
@@ -363,7 +362,7 @@ def test_who_only_asks_for_what_is_held_is_told_at_once(path, stopped, kind, mon
     def never(*_):
         raise AssertionError("it would sleep")
 
-    for module in (base, _shared, slots):
+    for module in (base, reading, slots):
         monkeypatch.setattr(module, "insisting", never)
     with Lock(f"{path}.1" if kind == "slots" else path, **FAST):
         stopped(1, theirs.format(path))

@@ -267,6 +267,7 @@ ENGINE = (
     "_locks/lock_object.py",
     "_stores/file.py",
     "_locks/many.py",
+    "_locks/together.py",
     "_core/capi.py",
     "_waiting/steps.py",
     "_waiting/waiter.py",

@@ -551,9 +551,9 @@ def test_tasks_that_want_all_in_any_order_come_to_an_end(path):
 
 def test_a_task_cancelled_while_it_holds_some_lets_go_of_them(path, monkeypatch):
     """The patient phase, in which some are held while another is waited for."""
-    monkeypatch.setattr(semlock._locks.many, "chance", lambda: 0.5)
-    monkeypatch.setattr(semlock._locks.many, "_FIRST_PATIENCE", 60.0)
-    monkeypatch.setattr(semlock._locks.many, "_LONGEST_PATIENCE", 60.0)
+    monkeypatch.setattr(semlock._locks.together, "chance", lambda: 0.5)
+    monkeypatch.setattr(semlock._locks.together, "_FIRST_PATIENCE", 60.0)
+    monkeypatch.setattr(semlock._locks.together, "_LONGEST_PATIENCE", 60.0)
 
     async def main():
         locks = [AsyncLock(f"{path}.{name}") for name in "ab"]
@@ -715,8 +715,9 @@ def test_cancelling_at_any_suspension_leaves_nothing(path, way):
 
 FILES = (
     "_locks/async_form.py", "_locks/async_holding.py", "_locks/async_many.py",
-    "_locks/async_shared.py", "_locks/async_slots.py", "_locks/many.py", "_locks/shared.py",
-    "_locks/slots.py", "_stores/async_file.py", "_waiting/steps.py",
+    "_locks/async_shared.py", "_locks/async_slots.py", "_locks/many.py", "_locks/readers.py",
+    "_locks/reading.py", "_locks/shared.py",
+    "_locks/slots.py", "_locks/together.py", "_stores/async_file.py", "_waiting/steps.py",
 )  # fmt: skip
 
 

@@ -1,0 +1,111 @@
+"""The files of readers, and a writer's wait until they are gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from time import monotonic
+
+from semlock._core import capi, explain, inside, waits
+from semlock._core.explain import READERS
+from semlock._locks import mine
+from semlock._locks.lock import Lock
+from semlock._waiting.notice import notice_of
+from semlock._waiting.steps import Pause, run
+from semlock._waiting.waiter import Waiter
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
+
+    from semlock._locks.base import BaseLock
+    from semlock._waiting.notice import Notice
+    from semlock._waiting.steps import Steps
+
+_LOOKS_IN_A_STEP = 500
+
+
+def names_of_readers(directory: str) -> list[str]:
+    """List the readers' files."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return [name for name in sorted(names) if not name.startswith(".")]
+
+
+def readers_leaving(
+    writer: Any, timeout: float | None, frame: FrameType, form: type[ReaderWait]
+) -> Steps[None]:
+    """Wait, as the one who holds the path, until the readers that are there have gone.
+
+    Nobody comes anew meanwhile.  ``LockTimeoutError`` when the time is over.
+    """
+    directory = f"{writer.path}{READERS}"
+    began = monotonic()
+    for count, name in enumerate(names_of_readers(directory), 1):
+        path = os.path.join(directory, name)
+        if count % _LOOKS_IN_A_STEP == 0 and form.yields:
+            yield Pause(0)  # there may be thousands, who have gone meanwhile
+        if not os.path.lexists(path):
+            continue
+        left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
+        reader = reader_at(writer, path)
+        if left != 0:
+            form.refuse(reader, frame)
+        waiter = form.waiter(reader, left, directory, notice_of(writer, reader.status))
+        try:
+            while os.path.lexists(path) and not reader_left(
+                reader, waiter, frame, in_time=(yield waiter)
+            ):
+                pass
+        finally:
+            waiter.end()
+    with contextlib.suppress(OSError):
+        os.rmdir(directory)
+
+
+def wait_for_readers(writer: BaseLock, timeout: float | None, frame: FrameType) -> None:
+    """Wait so in this thread."""
+    run(readers_leaving(writer, timeout, frame, ReaderWait))
+
+
+class ReaderWait:
+    """How a thread waits for a reader."""
+
+    yields = False  # whether others go on only while it sleeps
+
+    @staticmethod
+    def refuse(reader: Lock, frame: FrameType) -> None:
+        """Refuse a wait that is for oneself."""
+        mine.refuse_thread(reader, frame)
+
+    @staticmethod
+    def waiter(
+        reader: Lock, timeout: float | None, about: str, notice: Notice | None
+    ) -> Waiter:
+        """Begin to wait."""
+        wait = waits.Wait((inside.native(reader),))
+        return Waiter(timeout, wait=wait, notice=notice, about=about)
+
+
+def reader_at(writer: BaseLock, path: str) -> Lock:
+    """Make a lock object by which a writer waits for somebody else's reader."""
+    reader = Lock(path, policy=inside.policy(writer))
+    inside.native(reader).turns = capi.NO_TURNS
+    return reader
+
+
+def reader_left(reader: Lock, waiter: Waiter, frame: FrameType, *, in_time: bool) -> bool:
+    """Do what the last pause calls for; ``True`` if the reader is known to have gone."""
+    if not in_time:
+        if inside.judge(reader, frame, may_wait=False):
+            return True  # it had died just now
+        raise explain.timeout_error(reader, waiter.waited)
+    if waiter.said == capi.FREE:
+        return True
+    # Proof of death takes a reader's file away, as it does with any lock.
+    if waiter.judge is not False:
+        inside.judge(reader, frame, may_wait=False, waiter=waiter)
+    return False

@@ -1,0 +1,277 @@
+"""Readers of a shared lock: how a thread or a task becomes one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+
+from semlock._core import capi, explain, inside, waits
+from semlock._core.capi import HELD, LOOK, OK, POOL, try_anyway
+from semlock._core.errors import LockTimeoutError
+from semlock._core.folders import open_to_others
+from semlock._locks import mine
+from semlock._locks.lock import Lock
+from semlock._locks.options import OWN_TIMEOUT
+from semlock._waiting.notice import notice_of
+from semlock._waiting.steps import insisting, run
+from semlock._waiting.waiter import Waiter
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from types import FrameType, TracebackType
+    from typing import Any
+
+    from typing_extensions import Self
+
+    from semlock._waiting.steps import Steps
+
+_frame = sys._getframe
+_TRIES = 100
+_NO_SUCH_PATH = -3  # what Windows says of a missing directory
+
+
+class Reading:
+    """The part of ``SharedLock`` by which readers acquire."""
+
+    __slots__ = ()
+
+    _patient = True  # whether one who asks once may sleep to see what others do
+
+    if TYPE_CHECKING:
+        path: str
+        tag: str | None
+        _directory: str
+        _readers: dict[object, Lock]
+        _writer: Any
+
+        def _limit(self, timeout: float | None) -> float | None: ...
+        def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None: ...
+        def _own(self) -> Any: ...
+        def _me(self) -> Any: ...
+
+    def acquire_shared(
+        self, timeout: float | None = OWN_TIMEOUT
+    ) -> AbstractContextManager[Self]:
+        """Take the lock as a reader, waiting for a writer; ``LockTimeoutError`` at the end."""
+        holding = Holding(self)
+        self._share(self._limit(timeout), _frame(1))
+        return holding
+
+    def shared(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
+        """Hold the lock as a reader in a ``with`` block."""
+        return Entering(self, self._share, self._limit(timeout))
+
+    def try_acquire_shared(self) -> bool:
+        """Take the lock as a reader if there is no writer; ``False`` if there is one."""
+        if self._own() is not None:
+            return False
+        try:
+            self._share(0, _frame(1))
+        except LockTimeoutError:
+            return False
+        return True
+
+    def _share(self, timeout: float | None, frame: FrameType) -> None:
+        me = self._me()
+        before = self._readers.get(me)
+        try:
+            run(self._sharing(timeout, frame, patient=self._patient))
+        except BaseException:
+            self._stop_reading(me, before)
+            raise
+
+    def _stop_reading(self, me: object, before: Lock | None) -> None:
+        """Take back the reader of a call that failed, if there is one."""
+        reader = self._readers.get(me)
+        if reader is None or reader is before:
+            return
+        if inside.native(reader).held or os.path.lexists(self._directory):
+            self._withdraw(reader)
+        self._readers.pop(me, None)
+        mine.end_reading(me, self.path)
+
+    def _sharing(
+        self,
+        timeout: float | None,
+        frame: FrameType,
+        *,
+        in_line: bool = False,
+        asked: int = 0,
+        patient: bool = True,
+    ) -> Steps[None]:
+        """Take the lock as a reader; who stands in line behind others doesn't try before."""
+        self._refuse_to_wait_for_oneself(frame)
+        me = self._me()
+        before = self._readers.get(me)
+        # Known before it is won, so that nothing is lost by an interrupt in between.  Nobody
+        # else tries by this reader, so it goes whatever happens in which sleep.
+        reader = self._readers[me] = self._new_reader()
+        mine.begin_reading(me, self.path, reader)
+        try:
+            way = HELD
+            if not in_line:
+                way = self._way(timeout)
+                if timeout == 0 and way == capi.TURN and patient:
+                    way = yield from insisting(lambda: self._way(0))
+            if way != OK or not self._enter(reader, frame):
+                yield from self._waiting_for_writer(reader, timeout, frame, asked)
+        except BaseException:
+            self._stop_reading(me, before)
+            raise
+
+    def _way(self, timeout: float | None) -> int:
+        """Tell whether others come first: OK, TURN if it is free for them, or HELD.
+
+        With no time, only a fair lock asks.
+        """
+        head = inside.native(self._writer)
+        if timeout == 0 and head.turns != capi.FAIR:
+            return OK
+        return capi.must_make_way(head)
+
+    def _new_reader(self) -> Lock:
+        name = os.urandom(8).hex()
+        reader = Lock(
+            os.path.join(self._directory, name),
+            tag=self.tag,
+            **inside.options_of_files(self._writer),
+        )
+        owner = inside.left_to(self._writer)
+        if owner is not None:
+            inside.leave_to(reader, owner, guarded=True)
+        # The directory shall go with the last reader, so no file is kept in it.
+        inside.native(reader).fleeting = 1
+        inside.native(reader).turns = capi.NO_TURNS
+        inside.lay_out(reader)
+        return reader
+
+    def _enter(self, reader: Lock, frame: FrameType) -> bool:
+        """Publish a reader, unless there is a writer, before or after."""
+        if os.path.lexists(self.path):
+            return False
+        for _ in range(_TRIES):
+            outcome = try_anyway(inside.native(reader), POOL)
+            if outcome not in (-errno.ENOENT, _NO_SUCH_PATH):
+                break
+            self._make_directory()  # the last reader has just taken it away
+        if outcome in (HELD, LOOK) or not inside.has_won(reader, outcome, frame):
+            return False
+        if os.path.lexists(self.path):
+            self._withdraw(reader)
+            return False
+        return True
+
+    def _make_directory(self) -> None:
+        try:
+            parent = os.stat(os.path.dirname(self.path)).st_mode & 0o1777
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if inside.made_dirs(self._writer, -errno.ENOENT):
+                return  # the next try goes on from here
+            code = -(error.errno or errno.ENOENT)
+            makes = inside.makes_dirs(self._writer)
+            raise explain.os_error(self.path, code, makes_dirs=makes) from None
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._directory, parent)
+            if parent & 0o022:
+                open_to_others(self._directory, parent)  # whatever our umask is
+
+    def _withdraw(self, reader: Lock) -> None:
+        if reader.held:
+            inside.end(reader)
+        with contextlib.suppress(OSError):
+            os.rmdir(self._directory)
+
+    def _waiting_for_writer(
+        self, reader: Lock, timeout: float | None, frame: FrameType, asked: int
+    ) -> Steps[None]:
+        writer = self._writer
+        if timeout == 0:
+            fair = inside.is_fair(writer)
+            if (not fair or not capi.must_make_way(inside.native(writer))) and (
+                inside.judge(writer, frame, may_wait=False) and self._enter(reader, frame)
+            ):
+                return
+            raise explain.timeout_error(writer, 0.0)
+        self._refuse_to_read(frame)
+        waiter = self._waiter(reader, timeout, asked)
+        won = None
+        try:
+            while not self._answer(reader, waiter, frame, in_time=(yield waiter)):
+                pass
+            won = inside.native(reader)
+            waiter.served()
+        finally:
+            waiter.end(won)
+
+    def _refuse_to_read(self, frame: FrameType) -> None:
+        """Refuse to wait for a writer that waits for this very thread."""
+        mine.refuse_thread(self._writer, frame)
+        mine.refuse_reading_thread(self.path, frame)
+
+    def _waiter(self, reader: Lock, timeout: float | None, asked: int) -> Waiter:
+        del asked  # a thread asks when it begins to wait
+        writer = self._writer
+        return Waiter(
+            timeout,
+            inside.schedule(writer),
+            wait=waits.Wait(
+                (inside.native(writer),), inside.native(writer), inside.record(reader)
+            ),
+            queue=inside.native(writer),
+            notice=notice_of(writer),
+            about=self.path,
+        )
+
+    def _answer(self, reader: Lock, waiter: Waiter, frame: FrameType, *, in_time: bool) -> bool:
+        """Do what the last pause calls for; ``True`` if the reader is in."""
+        writer = self._writer
+        if not in_time:
+            raise explain.timeout_error(writer, waiter.waited)
+        if waiter.judge is not False:
+            inside.judge(writer, frame, may_wait=True, waiter=waiter)
+        fair = inside.is_fair(writer)
+        return waiter.in_turn(fair=fair) and self._enter(reader, frame)
+
+
+class Holding:
+    """What an acquisition returns: a context manager that only releases."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> Any:
+        return self._lock
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lock.__exit__(kind, error, traceback)
+
+
+class Entering(Holding):
+    """A context manager that acquires when it is entered."""
+
+    __slots__ = ("_limit", "_take")
+
+    def __init__(
+        self,
+        lock: Any,
+        take: Callable[[float | None, FrameType], None],
+        limit: float | None,
+    ) -> None:
+        super().__init__(lock)
+        self._take = take
+        self._limit = limit
+
+    def __enter__(self) -> Any:
+        self._take(self._limit, _frame(1))
+        return self._lock

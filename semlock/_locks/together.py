@@ -1,0 +1,204 @@
+"""All of some locks at once: each is held in the end, or none."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+
+from semlock._core import explain, inside
+from semlock._core.errors import LockTimeoutError
+from semlock._core.seconds import checked_timeout
+from semlock._locks.many import TWICE, distinct, is_mine, is_plain, try_many
+from semlock._waiting.steps import run
+from semlock._waiting.waiter import chance
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import CodeType, FrameType, TracebackType
+    from typing import Any
+
+    from semlock._locks.base import BaseLock
+    from semlock._waiting.steps import Steps
+
+# How long some locks are held while another is waited for; doubled with each failure.
+_FIRST_PATIENCE = 0.001
+_LONGEST_PATIENCE = 0.5
+
+
+def _is_dropped_by_call(call: tuple[CodeType, int], frame: FrameType) -> bool:
+    """Tell whether what a call has returned is dropped before anything was done with it.
+
+    Whatever a program does with it, if only to ignore it, is done by a later instruction.
+    """
+    code, at = call
+    if frame.f_code is not code:
+        return False
+    if frame.f_lasti == at:
+        return True
+    import dis  # noqa: PLC0415 - when locks are dropped that are held
+
+    between = [
+        one.opname
+        for one in dis.get_instructions(code)
+        if at < one.offset <= frame.f_lasti and one.opname != "CACHE"
+    ]
+    return len(between) == 1 and between[0] in _BEGINNINGS_OF_WITH
+
+
+_BEGINNINGS_OF_WITH = ("SETUP_WITH", "BEFORE_WITH", "COPY")
+
+
+class Several:
+    """Some locks that are taken together, by this thread or task: all of them or none."""
+
+    __slots__ = ("is_mine", "locks")
+
+    def __init__(self, locks: Sequence[Any], is_mine: Callable[[Any], bool] = is_mine) -> None:
+        # Every program takes them in this order.
+        self.locks = sorted(locks, key=lambda lock: lock.path)
+        self.is_mine = is_mine
+
+    def let_go(self) -> None:
+        for lock in reversed(self.locks):
+            if self.is_mine(lock):
+                inside.end(lock)
+
+    def _try_rest(self, frame: FrameType) -> Any:
+        """Try those that are not held yet: the first that is not to be had, or ``None``."""
+        rest = [lock for lock in self.locks if not self.is_mine(lock)]
+        if all(is_plain(lock) for lock in rest):
+            won = try_many(rest, frame, anyway=False)
+            return next((lock for lock, got in zip(rest, won, strict=True) if not got), None)
+        return next((lock for lock in rest if not lock.try_acquire()), None)
+
+    def acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        """Take all of them, one after the other, and none if that fails."""
+        deadline = None if timeout is None else monotonic() + timeout
+        patience = 0.0
+        try:
+            while (missing := self._try_rest(frame)) is not None:
+                twin = inside.holder_here(missing)
+                if twin is not None and twin is not missing and twin in self.locks:
+                    # Two names of one file, as where upper and lower case are the same.
+                    raise ValueError(TWICE % missing.path)  # noqa: TRY301 - as always
+                left = None if deadline is None else max(0.0, deadline - monotonic())
+                if patience == 0.0 or timeout == 0:
+                    # Nobody who waits holds anything, so whatever order others take them in, it
+                    # can't end in a circle.
+                    self.let_go()
+                    yield from inside.acquiring(missing, left, frame)
+                else:
+                    # Politeness may never come to an end where all of them are in use all the
+                    # time.  So what is held is kept for a while, which is bounded, and grows.
+                    yield from self._patiently(missing, left, patience, frame)
+                patience = min(max(2 * patience, _FIRST_PATIENCE), _LONGEST_PATIENCE)
+        except BaseException:
+            self.let_go()
+            raise
+
+    def _patiently(
+        self, missing: Any, left: float | None, patience: float, frame: FrameType
+    ) -> Steps[None]:
+        limit = patience * (0.5 + chance())
+        if left is not None and left < limit:
+            yield from inside.acquiring(missing, left, frame)
+            return
+        try:
+            yield from inside.acquiring(missing, limit, frame)
+        except LockTimeoutError:
+            self.let_go()
+            left = None if left is None else max(0.0, left - limit)
+            yield from inside.acquiring(missing, left, frame)
+
+
+class AllAcquired:
+    """What ``acquire_all`` returns: a context manager that releases all of them."""
+
+    __slots__ = ("_call", "_several", "locks")
+
+    def __init__(
+        self, locks: Sequence[Any], several: Several, call: tuple[CodeType, int] | None = None
+    ) -> None:
+        self.locks = tuple(locks)
+        self._several = several
+        self._call = call  # the place of the call that returns this
+
+    def __enter__(self) -> tuple[Any, ...]:
+        return self.locks
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if type(self) is _JustAcquired:
+            # Python swallows what a signal handler raises in __del__, so there is none any more.
+            self.__class__ = AllAcquired  # type: ignore[assignment]
+        first: BaseException | None = None
+        try:
+            for lock in reversed(self._several.locks):
+                try:
+                    lock.__exit__(kind, error, traceback)
+                except BaseException as failure:  # noqa: BLE001, PERF203 - the others must go too
+                    first = first or failure
+        except BaseException:
+            self._several.let_go()  # an interrupt between two of them
+            raise
+        if first is not None:
+            self._several.let_go()  # it may have struck before one of them had begun to go
+            raise first
+
+    def release(self) -> None:
+        """Let go of all of them; what goes wrong with one is raised when the others are gone."""
+        self.__exit__(None, None, None)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.locks)} locks, acquired>"
+
+
+class _JustAcquired(AllAcquired):
+    """What ``acquire_all`` returns, until it is released."""
+
+    __slots__ = ()
+
+    def __del__(
+        self,
+        is_dropped_by_call: Callable[[tuple[CodeType, int], FrameType], bool] = (
+            _is_dropped_by_call
+        ),
+        frame_at: Callable[[int], FrameType] = sys._getframe,
+        interpreter: Any = sys,
+    ) -> None:
+        # A signal can strike between the return of acquire_all and the block that would release
+        # the locks.  That is a call that has failed: none is held.
+        call = getattr(self, "_call", None)
+        if call is None or getattr(interpreter, "meta_path", None) is None:
+            return  # the end of the interpreter drops everything
+        if not any(map(self._several.is_mine, self._several.locks)):
+            return
+        if is_dropped_by_call(call, frame_at(1)):
+            self._several.let_go()
+
+
+def acquire_all(locks: Iterable[BaseLock], timeout: float | None = None) -> AllAcquired:
+    """Take all of some locks or none, waiting for them; a context manager that releases them.
+
+    It never waits for ever while it holds some of them, so it doesn't matter in which order
+    others take the same ones.  ``LockTimeoutError`` when the time is over; then none is held.
+    """
+    chosen = distinct(locks)
+    limit = None if timeout is None else checked_timeout(timeout)
+    frame = sys._getframe(1)
+    for lock in chosen:
+        if is_mine(lock):
+            raise explain.deadlock_error(lock, frame)
+    several = Several(chosen)
+    acquired = _JustAcquired(chosen, several, (frame.f_code, frame.f_lasti))
+    try:
+        run(several.acquiring(limit, frame))
+    except BaseException:
+        several.let_go()
+        raise
+    return acquired

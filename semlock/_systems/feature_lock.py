@@ -1,0 +1,138 @@
+"""The feature lock: its record, its rule when a lock is stale, and its class."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from semlock import policy
+from semlock._core import capi
+from semlock._core.errors import LockRecordError
+from semlock._core.identity import this_process
+from semlock._core.records import LockInfo, text_of
+from semlock._core.verdicts import GRACE
+from semlock._locks.lock import FileLock
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from semlock._core.identity import Process
+    from semlock._core.status import StrPath
+    from semlock._core.verdicts import Policy
+    from semlock._locks.options import LockOptions
+
+GSD_DIR = ".gsd"
+
+STALE_SECONDS = 7200.0
+MAX_PID = 4_194_304  # the largest that Linux can be told to give
+_MAX_AHEAD = 86_400.0
+
+# \Z and not $, which would let a final newline through.
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*\Z")
+_NAME_RULE = (
+    "it begins with a letter or digit, and goes on with those, '.', '-' and '_', without '..'"
+)
+
+
+def validate(feature: str) -> str:
+    """Check the name of a feature."""
+    if not isinstance(feature, str) or ".." in feature or not _NAME.match(feature):
+        error = ValueError(f"Invalid feature name: {feature!r}")  # the specification's words
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(_NAME_RULE)
+        raise error
+    return feature
+
+
+def decode(content: bytes) -> LockInfo:
+    """Read ``pid:timestamp`` within its bounds; ``LockRecordError`` if it is anything else.
+
+    The numbers are what Python's ``int`` and ``float`` read, since that is how the original
+    reads them: a lock that it respects is never taken for no record here.
+    """
+    text = text_of(content).strip()
+    first, _, second = text.partition(":")
+    try:
+        pid, timestamp = int(first), float(second)  # an empty text is no number
+    except ValueError:
+        raise LockRecordError(f"the record is not pid:timestamp: {text!r:.60}") from None
+    if not 1 <= pid <= MAX_PID:
+        raise LockRecordError(f"the record's pid is not between 1 and {MAX_PID}: {first!r:.60}")
+    if not 0 < timestamp <= time.time() + _MAX_AHEAD:  # which "nan" is not either
+        raise LockRecordError(f"the record's timestamp is more than a day ahead: {timestamp}")
+    # A stamp without a fraction counts whole seconds, and is compared with such.
+    return LockInfo(
+        pid=pid, timestamp=int(timestamp) if second.strip().isdigit() else timestamp
+    )
+
+
+def stale(stale_seconds: float | None = STALE_SECONDS) -> Policy:
+    """Give the rule: older than two hours, or no record and left alone for the grace time."""
+    return policy.Age(stale_seconds) | policy.Unreadable(GRACE)
+
+
+class FeatureLock(FileLock):
+    """The lock of one feature, with the words of ``semlock.Lock``.
+
+    The directory is made where it is missing.  The record has no room for a token, so a
+    process that is killed leaves its lock until it is two hours old.
+    """
+
+    __slots__ = ("feature",)
+    _each_time = True
+    _strict = True
+
+    def __init__(
+        self,
+        feature: str,
+        gsd_dir: StrPath = GSD_DIR,
+        *,
+        stale_seconds: float | None = STALE_SECONDS,
+        **options: Unpack[LockOptions],
+    ) -> None:
+        if "tag" in options:
+            raise TypeError("the record of a feature lock has no place for a tag")
+        self.feature = validate(feature)
+        options["policy"] = options.get("policy") or stale(stale_seconds)
+        super().__init__(os.path.join(os.fspath(gsd_dir), "specs", feature, ".lock"), **options)
+
+    def _compose(self, owner: Process | None) -> capi.Record:
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        process = owner or this_process()
+        if process.pid > MAX_PID:
+            raise LockRecordError(f"process {process.pid} has no place in a feature lock")
+        return capi.Record(
+            _record_of(process.pid, time.time()),
+            stamp_at=-1,
+            token_at=-1,
+            witness_at=-1,
+            mode=self._mode,
+            durability=capi.DURABILITY[self._durability],
+        )
+
+    def _decode(self, content: bytes) -> LockInfo:
+        return decode(content)
+
+    def _text(self, record: capi.Record, stamp: int) -> bytes:  # noqa: ARG002 - in whole seconds
+        return record.text
+
+    def _refresh(self, patience: float) -> bool:
+        """Write the present time into the record, with its fraction."""
+        record = self._record
+        if record is None or not self._native.held:
+            return super()._refresh(patience)
+        before, done = record.text, False
+        try:
+            record.text = _record_of(int(before.partition(b":")[0]), time.time())
+            done = super()._refresh(patience)
+        finally:
+            if not done:
+                record.text = before  # which is what stands in the file
+        return done
+
+
+def _record_of(pid: int, now: float) -> bytes:
+    # Seven places, as many as a float of today has, so that a refresh keeps the length.
+    return f"{pid}:{max(0.0, now):018.7f}".encode("ascii")
