@@ -1,7 +1,7 @@
-"""What makes of a lock for threads one for tasks, which wait without holding up their loop.
+"""The form of a lock for tasks: they wait without blocking their event loop.
 
-The lock itself is the same; what differs is which of them waits, and for itself perhaps.  Stores
-go by threads, and tasks of one thread may well wait for each other.
+The lock itself is the same.  Stores identify a holder by its thread, but tasks of one thread may
+wait for each other, so this form identifies a holder by its task.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _frame = sys._getframe
 
 
 def this_task() -> ref[Any] | None:
-    """Name the task that runs here, without keeping it."""
+    """Give a weak reference to the running task."""
     trio = trio_here()
     if trio is not None:
         return ref(trio.lowlevel.current_task())
@@ -50,7 +50,7 @@ def this_task() -> ref[Any] | None:
 
 
 class ForTasks:
-    """What every lock for tasks refuses to threads, and how it decorates."""
+    """What all locks for tasks share: no ``with``, and decorating coroutine functions."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ class ForTasks:
             error: BaseException | None,
             traceback: TracebackType | None,
         ) -> None:
-            """Let go of it."""
+            """Release it."""
 
     def __enter__(self) -> NoReturn:
         refuse_enter(self)
@@ -79,7 +79,7 @@ class ForTasks:
 
 
 def refuse_enter(lock: object) -> NoReturn:
-    """Say how to use what is for tasks."""
+    """Raise the error of a lock for tasks that a thread enters with ``with``."""
     raise TypeError(
         f"{lock!r} is for tasks: use it with `async with`, or take the form that is for threads"
     )
@@ -109,10 +109,10 @@ class AsyncAcquired:
 
 
 class AsyncForm(ForTasks):
-    """What makes of a lock for threads one for tasks; it stands before the lock's class.
+    """Makes of a lock for threads one for tasks; it comes before the lock's class in the bases.
 
-    Who waits differs, and who waits for himself.  The core and the engine go by threads, and
-    tasks of one thread may well wait for each other.
+    The core and ``BaseLock`` identify holders by thread.  Here a holder is a task: tasks of one
+    thread may wait for each other, and a task is refused if it waits for its own lock.
     """
 
     __slots__ = ()
@@ -126,8 +126,8 @@ class AsyncForm(ForTasks):
         _policy: Policy | None
         _retry: Schedule | None
         _place: Any
-        # The task that holds, and which win made it so: tasks of other threads may use the
-        # object too, and hold it before they can say so here.
+        # The serial number of a win and the task that won.  Tasks of other threads may use the
+        # object too: if the number is not the lock's, the holder has not been noted yet.
         _holder: tuple[int, ref[Any]] | None
 
         def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]: ...
@@ -161,7 +161,7 @@ class AsyncForm(ForTasks):
         limit = self.timeout if timeout is OWN_TIMEOUT else timeout
         if limit is not None:
             limit = checked_timeout(limit)
-        # One coroutine and not two: each that sleeps costs memory, and there may be thousands.
+        # One coroutine and not two: thousands may sleep, and each costs memory.
         steps = self._acquiring(limit, _frame(1))
         return Acquiring(run_async(steps, Wins((self,)), AsyncAcquired(self)))
 
@@ -191,7 +191,7 @@ class AsyncForm(ForTasks):
 
     def _from_the_first_try(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         outcome = HELD
-        # Tasks of this loop that already wait in line come first: no try before them.
+        # If tasks of this loop already wait, this one joins them without a try.
         nested = bool(self._native.reentrant) and self._is_mine()
         if timeout == 0 or nested or not is_line_here(self._line_name()):
             outcome = self._try()
@@ -229,9 +229,9 @@ class AsyncForm(ForTasks):
         return bool(holder[0] == native.serial)
 
     def _is_anothers(self) -> bool:
-        """Tell a reentrant lock that another task of this thread holds.
+        """Tell whether another task of this thread holds this reentrant lock.
 
-        The core goes by threads, and would let this one in.
+        The core identifies holders by thread, and would count this as a nested acquire.
         """
         native = self._native
         if not native.reentrant or not self._is_of_thread():
@@ -263,8 +263,8 @@ class AsyncForm(ForTasks):
     def _judge(
         self, frame: FrameType, *, may_wait: bool, waiter: Attempt | None = None
     ) -> bool:
-        # That the holder is of this thread means nothing here; whether it is this task was
-        # seen before the wait began.
+        # A holder in the same thread is no deadlock for a task.  That this task does not hold it
+        # was checked before the wait began.
         del may_wait
         free: bool = super()._judge(frame, may_wait=False, waiter=waiter)  # type: ignore[misc]
         return free

@@ -1,7 +1,7 @@
-"""What a task holds: whose a lock is, what a call has won, and how a block is entered and left.
+"""What a task holds of slots and shared locks, and how it enters and leaves a block.
 
-It is below the locks of several files.  What they do is in the sync forms; what differs is
-that a task holds and not its thread, which runs other tasks while that one sleeps.
+The sync forms of these locks acquire and release.  Here the holder is a task, and not its
+thread, which runs other tasks while that one sleeps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _frame = sys._getframe
 
 
 def task_here() -> ref[Any]:
-    """Name the task that runs here; an error where there is none."""
+    """Give the running task; ``RuntimeError`` outside of tasks."""
     task = this_task()
     if task is None:
         raise RuntimeError("a task holds this kind of lock, and no task runs here")
@@ -39,19 +39,19 @@ def task_here() -> ref[Any]:
 
 
 def is_held_by(lock: Any, task: object) -> bool:
-    """Tell whether a task holds a lock, by this very object."""
+    """Tell whether a task holds a lock by this object."""
     return isinstance(lock, AsyncForm) and inside.is_held_by(lock, task)
 
 
 def is_mine(lock: Any) -> bool:
-    """Tell whether the task that runs here holds a lock."""
+    """Tell whether the running task holds a lock."""
     return is_held_by(lock, this_task())
 
 
 def into_line(name: Hashable, timeout: float | None) -> Steps[tuple[bool, int]]:
-    """Tell whether tasks of this loop wait in such a line, and since when this one asks.
+    """Tell whether tasks of this loop wait in this line, and when this task asked.
 
-    Where they are many it waits until it may begin.
+    If many tasks begin to wait at once, it first waits for its turn to begin.
     """
     task_here()
     asked = capi.now_ns()
@@ -64,8 +64,8 @@ def into_line(name: Hashable, timeout: float | None) -> Steps[tuple[bool, int]]:
 class Holding:
     """What an acquisition gives: a context manager that only releases.
 
-    It knows whose the acquisition is, which need not be the task that leaves the block: some
-    event loops' timeouts run what they guard in a task of its own.
+    It keeps the task that acquired, because another one may leave the block: some event loops'
+    timeouts run the guarded code in a task of its own.
     """
 
     __slots__ = ("_leave", "_lock", "_me")
@@ -112,7 +112,7 @@ class Entering:
 
 
 class HeldByTasks(ForTasks):
-    """How tasks use a lock that threads use with ``with`` in its sync form."""
+    """``async with`` for a lock whose sync form threads use with ``with``."""
 
     __slots__ = ()
 
@@ -130,17 +130,17 @@ class HeldByTasks(ForTasks):
             error: BaseException | None,
             traceback: TracebackType | None,
         ) -> None:
-            """Let go of what a task holds, at the end of a block."""
+            """Release what a task holds, at the end of a block."""
 
     def _wins(self) -> Wins:
-        """Take note of what an acquisition wins."""
+        """Begin to note what an acquisition wins."""
         raise NotImplementedError
 
     def __aenter__(self) -> Coroutine[Any, Any, Self]:
         return run_async(self._steps(self.timeout, _frame(1)), self._wins(), self)
 
     async def _entered(self, steps: Steps[None]) -> Any:
-        """Take the lock, and give what its holder leaves it by."""
+        """Take the lock, and give the context manager that releases it."""
         return await run_async(steps, self._wins(), Holding(self, task_here(), self._leave))
 
     def _entering(self, steps: Callable[..., Steps[None]], timeout: float | None) -> Entering:

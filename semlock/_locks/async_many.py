@@ -1,4 +1,4 @@
-"""Any or all of some locks, for tasks: what they do is in the sync forms."""
+"""``acquire_any`` and ``acquire_all`` for tasks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _AnyWaitOfTask(AnyWait):
 
     @staticmethod
     def refuse(locks: list[Any], frame: FrameType) -> None:
-        """Refuse a wait that is for oneself."""
+        """Raise ``LockDeadlockError`` if this task holds all of them."""
         mine.refuse_task_all(locks, this_task(), frame)
 
     @staticmethod
@@ -55,7 +55,7 @@ class _AnyWaitOfTask(AnyWait):
 def acquire_any_async(
     locks: Iterable[L], timeout: float | None = None
 ) -> Coroutine[Any, Any, L]:
-    """Take whichever of some locks is free first, and wait for it: ``acquire_any`` for tasks.
+    """Take the first of some locks that gets free: ``acquire_any`` for tasks.
 
     Gives the lock that was taken.  ``LockTimeoutError`` when the time is over.
     """

@@ -1,4 +1,4 @@
-"""Many readers or one writer, for tasks: what they do is in the sync form."""
+"""Many readers or one writer, for tasks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _TaskReaderWait(ReaderWait):
 
     @staticmethod
     def refuse(reader: Lock, frame: FrameType) -> None:
-        """Refuse a wait that is for oneself."""
+        """Raise ``LockDeadlockError`` if this task is that reader."""
         mine.refuse_task(reader, this_task(), frame)
 
     @staticmethod
@@ -79,7 +79,7 @@ class _SharedWins(Wins):
             self._before_reader = self._readers.get(self._me)
 
     def give_back(self) -> None:
-        """Let go of what was won."""
+        """Release what was won."""
         super().give_back()
         self._stop_reading(self._me, self._before_reader)
 
@@ -90,14 +90,14 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
     :path:  the writer's lock file; readers are files in ``PATH.readers`` beside it
 
     The other parameters are those of ``AsyncLock``.  ``async with lock.shared():`` is for
-    readers, ``async with lock:`` for the writer.  It excludes ``SharedLock`` and everybody
-    else.  One object serves many tasks, each as a reader or as the writer.
+    readers, ``async with lock:`` for the writer.  It excludes ``SharedLock`` and all
+    other holders.  One object serves many tasks, each as a reader or as the writer.
     """
 
     __slots__ = ()
 
     _who = "task"
-    _patient = False  # a try must not hold up the loop
+    _patient = False  # a try must not block the loop
     _reader_wait = _TaskReaderWait
     _one_writer = AsyncLock
 
@@ -106,17 +106,17 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
     def acquire(  # type: ignore[override]  # this one is awaited
         self, timeout: float | None = OWN_TIMEOUT
     ) -> Acquiring[Self]:
-        """Take the lock for oneself, waiting for all others; ``LockTimeoutError`` at the end."""
+        """Take the lock as the writer, waiting for all others; ``LockTimeoutError`` at the end."""
         return Acquiring(self._entered(self._steps(self._limit(timeout), _frame(1))))
 
     def exclusive(  # type: ignore[override]  # for async with
         self, timeout: float | None = OWN_TIMEOUT
     ) -> AbstractAsyncContextManager[Self]:
-        """Hold the lock for oneself in an ``async with`` block."""
+        """Hold the lock as the writer in an ``async with`` block."""
         return self._entering(self._steps, self._limit(timeout))
 
     def try_acquire(self) -> bool:
-        """Take the lock for oneself if nobody has it in any way; ``False`` if somebody has."""
+        """Take the lock as the writer if it has no holder; ``False`` if it has one."""
         frame = _frame(1)
         me = task_here()
         self._refuse_to_wait_for_oneself(frame)

@@ -1,4 +1,4 @@
-"""A counting semaphore of lock files for tasks: what it does is in its sync form."""
+"""A counting semaphore of lock files, for tasks."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
     :slots:  how many there are
 
     The other parameters are those of ``AsyncLock``.  It shares the slots with ``SlotLock``.
-    One object serves many tasks, each of which holds one slot at most and lets go of it
-    itself, or by the manager that ``await acquire()`` gave.
+    One object serves many tasks.  Each holds one slot at most, and releases it itself or by the
+    context manager that ``await acquire()`` gave.
     """
 
     __slots__ = ()
 
     _one_slot = AsyncLock  # which knows the task that holds it
-    _patient = False  # a try must not hold up the loop
+    _patient = False  # a try must not block the loop
     _who = "task"
 
     def acquire(  # type: ignore[override]  # this one is awaited
@@ -93,7 +93,7 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
         return self.path, inside.native(self._head).turns, rules, self.slots
 
     def release(self) -> None:
-        """Let go of this task's slot; the errors are those of ``Lock.release``."""
+        """Release this task's slot; the errors are those of ``Lock.release``."""
         super().release()
         if crowded:
             released_here(self._line_name())

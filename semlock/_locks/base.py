@@ -1,8 +1,8 @@
-"""What all locks do, whatever they stand on: the words of the API, and the loop of a wait.
+"""Acquiring a lock of any store: the public methods, and the loop of a wait.
 
-Nothing here knows a file, a path on a disk or the compiled core.  A lock's class mixes in a
-store (``_stores/store.py`` tells what that has to do), and a lock system is a subclass that says
-how its record is laid out and read, where it is, when it is stale, and what its defaults are.
+This module uses no file and not the compiled core.  A lock's class mixes in a store
+(``_stores/store.py`` lists its methods).  A lock system is a subclass: it defines the layout of
+its record, its path, when a lock is stale, and its defaults.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _frame = sys._getframe
 
-# A wait that has so much left was asked for without an end.
+# A wait with more time left than this has no timeout.
 ENDLESS = FOREVER / 2
 
 _TRIES = 10
@@ -40,12 +40,12 @@ _HAD = (OK, NESTED)
 
 
 class BaseLock(LockObject):
-    """What all locks do; a store fills in the methods of ``Store``."""
+    """Acquiring, for all locks; a store implements the methods of ``Store``."""
 
     __slots__ = ()
 
     def _made_way(self, found: LockStatus) -> None:
-        """Take note of a lock that was just removed to make way for the next try."""
+        """Note that this stale lock was removed; the next try may win."""
 
     # ------------------------------------------------------------------ acquiring
 
@@ -57,7 +57,7 @@ class BaseLock(LockObject):
         limit = self.timeout if timeout is OWN_TIMEOUT else timeout
         if limit is not None:
             limit = checked_timeout(limit)
-        # Made first: behind _take() nothing may come in which a signal could still strike.
+        # Made first: a signal that arrives after _take() could leave the lock held and unowned.
         acquired = Acquired(self)
         self._take(limit, _frame(1))
         return acquired  # type: ignore[return-value]
@@ -94,7 +94,7 @@ class BaseLock(LockObject):
             raise
 
     def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
-        """Take the lock: what ``_take`` does, in steps; a lock system may do more."""
+        """Give the steps that take the lock; a lock system may add some."""
         steps = self._from_the_first_try(timeout, frame)
         sink = events.sink
         return steps if sink is None else sink.acquiring(self, steps)
@@ -103,7 +103,7 @@ class BaseLock(LockObject):
         yield from self._waiting(self._try(), timeout, frame)
 
     def _undo(self, before: int) -> None:
-        """Give back what an interrupted call has won: only the core knows whether it did."""
+        """Release what an interrupted call has won; the serial number shows whether it won."""
         native = self._native
         if native.serial != before and self._is_of_thread():
             self._end(native.endings)
@@ -119,7 +119,7 @@ class BaseLock(LockObject):
                 raise explain.timeout_error(self, 0.0)
             return
         if outcome < 0 and outcome != -errno.EINTR:
-            outcome = self._mend(outcome)  # waiting could not
+            outcome = self._mend(outcome)  # waiting can't mend it
         if outcome in _HAD and self._settle(outcome, frame):
             return
         self._refuse_to_wait(frame, timeout)
@@ -143,7 +143,7 @@ class BaseLock(LockObject):
             finally:
                 waiter.end(won)
         except BaseException:
-            waiter.end()  # an interrupt may have struck before the other one had begun
+            waiter.end()  # again: an interrupt may have come before the call above
             raise
 
     def _is_mine(self) -> bool:
@@ -151,11 +151,11 @@ class BaseLock(LockObject):
         return self._is_of_thread()
 
     def _is_anothers(self) -> bool:
-        """Tell a reentrant lock that another task of this thread holds."""
+        """Tell whether another task of this thread holds this reentrant lock."""
         return False
 
     def _refuse_to_wait(self, frame: FrameType, timeout: float | None) -> None:
-        """Refuse a wait that is for oneself."""
+        """Raise ``LockDeadlockError`` if the caller itself holds the lock."""
         holder = self._holder_here()
         if holder is not None:
             from semlock._locks import mine  # noqa: PLC0415 - for those who may wait for themselves
@@ -163,16 +163,15 @@ class BaseLock(LockObject):
             mine.refuse_if_own(holder, self, frame, timeout)
 
     def _try_in_turn(self, waiter: Attempt) -> int:
-        """Try again after a pause, but not before those who came before."""
+        """Try again after a pause, unless an earlier waiter comes first."""
         if waiter.in_turn(fair=self._native.turns == FAIR):
             return self._try_again()
-        # Those behind the first judge too, so that a dead holder's lock goes if that one stops.
+        # Later waiters judge too: the first one may be a stopped process.
         return HELD if waiter.judge is None and not self._look_is_due() else LOOK
 
     def _settle(self, outcome: int, frame: FrameType, waiter: Attempt | None = None) -> bool:
-        """Make of the outcome of a try a lock that is held, or one that can't be had now."""
-        # Bounded, so that a path that changes hands at every look uses up no more time than
-        # there was given.
+        """Act on the outcome of a try; ``True`` if the lock is held now."""
+        # Bounded: where the holder changes at every look, the timeout must still end the call.
         for _ in range(_TRIES):
             if outcome == OK:
                 self._place = (frame.f_code, frame.f_lasti)
@@ -191,7 +190,7 @@ class BaseLock(LockObject):
                 mine.refuse(self, frame)
                 outcome = HELD
             if outcome in (HELD, LOOK):
-                # A waiter lets the core look first, which mostly needs no judgement.
+                # During a wait the core looks first, and most looks need no judgement.
                 due = None if waiter is None else waiter.judge
                 if not (outcome == LOOK if due is None else due):
                     return False
@@ -215,7 +214,7 @@ class BaseLock(LockObject):
         return False
 
     def _has_won(self, outcome: int, frame: FrameType) -> bool:
-        """Settle a try that was made for one of several locks, and report it if it has won."""
+        """Act on a try of one of several locks, and report it if it has won."""
         won = self._settle(outcome, frame)
         if won and (sink := events.sink) is not None:
             sink.won(self)
@@ -240,7 +239,7 @@ class BaseLock(LockObject):
 
                 mine.refuse(own, frame)
         if found.reason is not None:
-            # Only a policy of the user's can have meant a holder that lives.
+            # Only a policy that the user has given removes the lock of a live holder.
             robs = self._policy is not None and found.verdict == ALIVE and not found.unfinished
             removed = self._clear(found, robs=robs)
             if removed:
@@ -249,7 +248,7 @@ class BaseLock(LockObject):
                 return True
         again_at = self._look_again_later(seen.key)
         if waiter is not None:
-            # Death shows by events; what else a policy may go by, only the clock tells.
+            # The end of a process is an event.  A rule about age has none: look again later.
             by_clock = (
                 self._policy is not None
                 or found.unfinished
@@ -264,12 +263,12 @@ class BaseLock(LockObject):
         return False
 
     def _ends_in_time(self, own: BaseLock, left: float | None) -> bool:
-        """Tell whether a lock of this very thread will be stale before its wait is over."""
+        """Tell whether the lock that this thread holds gets stale before its wait ends."""
         if inside.heartbeat(own) is not None or self._policy is None:
             return False
         from semlock.policy import due_in  # noqa: PLC0415 - only for a thread that meets itself
 
         due = due_in(self._policy, self.status())
-        # Without a timeout only what is stale now: a nested acquire that stands for the whole
-        # time of a lock is more likely a mistake than meant.
+        # Without a timeout only a lock that is stale now: a nested acquire that would block until
+        # its own lock expires is a mistake more often than intended.
         return due is not None and (due == 0 or (left is not None and due <= left < ENDLESS))

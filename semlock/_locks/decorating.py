@@ -1,8 +1,8 @@
 """Running a function under a lock: by a decorator, or by a call that is given the function.
 
-A lock around a call guards the body only if the body runs within the call.  What returns
-before is refused: when it is decorated, as far as the function itself tells, and else when it
-is called, by what it gives.
+A lock around a call guards the body only if the body runs within the call.  A function whose
+body runs later is refused: when it is decorated, if that shows, else when it is called, by its
+result.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def decorate_async(lock: Any, function: Any) -> Any:
 def refuse_what_runs_later(
     function: Any, way_out: str = "use the lock with `with` inside of it"
 ) -> None:
-    """Refuse a function of which the body does not run within the call, if it tells so."""
+    """Refuse a function that is known to run its body after the call."""
     for form in _forms(function):
         if (
             inspect.iscoroutinefunction(form)
@@ -71,7 +71,7 @@ def refuse_what_runs_later(
 def finished(
     result: Any, function: Any, way_out: str = "use the lock with `with` inside of it"
 ) -> Any:
-    """Give the result of a call, unless the body has yet to run, or runs elsewhere."""
+    """Give the result of a call; refuse it if the body runs later or elsewhere."""
     if result is None or type(result) in _VALUES:
         return result
     if isinstance(result, (Awaitable, Generator, AsyncGenerator)) or is_future(result):
@@ -80,7 +80,7 @@ def finished(
     return result
 
 
-# Results that are no more than values, so that most calls need no closer look.
+# Plain values, so that most calls need no closer check.
 _VALUES = frozenset({bool, int, float, str, bytes, list, tuple, dict, set})
 
 
@@ -91,7 +91,7 @@ def is_future(result: Any) -> bool:
 
 
 def _end(result: Any) -> None:
-    """See to it that what was refused doesn't run without the lock, or is complained about."""
+    """Close or cancel a refused result, so that its body does not run without the lock."""
     if inspect.iscoroutine(result) or isinstance(result, Generator):
         result.close()
         return

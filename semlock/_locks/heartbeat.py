@@ -1,11 +1,10 @@
 """Threads that refresh the locks of a process that ask for it, and report their loss.
 
-There is one for each filesystem, since one that doesn't answer must not hold up the refresh of
-locks elsewhere; and whatever is a user's own, a callback, a logging handler, what traces, is
-called by other threads (``_callbacks``).  A thread sleeps on the monotonic clock and refreshes
-whatever is due when it wakes, so that after a suspend every lock is refreshed at once, once,
-and a lock that was taken meanwhile is noticed.  Nothing that it meets, not even an error in a
-user's callback, ends it or the process.
+There is one for each filesystem: one that doesn't answer must not delay refreshes elsewhere.
+The user's code (callbacks, logging handlers, traces) runs in other threads (``_callbacks``).  A
+thread sleeps on the monotonic clock and refreshes all locks that are due when it wakes, so after
+a suspend each lock is refreshed once at once, and a lock that was taken meanwhile is noticed.  No
+exception, not even one of a user's callback, ends the thread or the process.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ class _Lane:
     __slots__ = ("thread", "wake")
 
     def __init__(self) -> None:
-        # Wakes the thread.  No lock is taken on the way of the user's threads: an interrupt
-        # between taking it and entering its block would keep it taken for ever.  A put is one
-        # step.  True ends the thread.
+        # Wakes the thread; True ends it.  A put is one step.  The user's threads take no mutex: an
+        # interrupt between acquiring one and entering its block would leave it locked for ever.
         self.wake: SimpleQueue[bool] = SimpleQueue()
         self.thread: threading.Thread | None = None
 
@@ -46,16 +44,16 @@ _lanes: dict[Hashable, _Lane] = {}
 _LANES_LIMIT = 32
 _NOTHING: tuple[None, None, None, None] = (None, None, None, None)
 _AGAIN = 0.1
-_PATIENCE = 0.5  # a thread may be with a filesystem that does not answer
-_LONGEST_SLEEP = 3600.0  # a beat may be further off than any wait can be told
+_PATIENCE = 0.5  # a thread may hang in a filesystem that does not answer
+_LONGEST_SLEEP = 3600.0  # a beat may be due later than the longest possible timeout
 
 
 def watch(lock: BaseLock, interval: float) -> None:
-    """Refresh a lock every so often, for as long as it is held."""
+    """Refresh a lock at this interval while it is held."""
     key = id(lock)
 
     def forget(reference: ref[BaseLock]) -> None:
-        # Runs in whatever thread drops the object, so it takes no lock: one pop is one step.
+        # Runs in the thread that drops the object, so it takes no mutex: one pop is one step.
         if _due.get(key, _NOTHING)[2] is reference:
             _due.pop(key, None)
 
@@ -76,7 +74,7 @@ def watch(lock: BaseLock, interval: float) -> None:
 
 
 def _lane_of(lock: BaseLock) -> _Lane:
-    # A clock of the user's is asked for each beat, and so is the user's code.
+    # A clock that the user gave is the user's code and may block, so it has a lane of its own.
     key = (inside.place_kept(lock), getattr(lock, "_clock", None))
     lane = _lanes.get(key)
     if lane is None:
@@ -88,7 +86,7 @@ def _lane_of(lock: BaseLock) -> _Lane:
 
 
 def _forget() -> None:
-    # The threads did not come along, and a queue may have been in use when it forked.
+    # After a fork: threads are not copied, and a queue may have been in use.
     _due.clear()
     _lanes.clear()
     registry.own_threads.clear()
@@ -110,7 +108,7 @@ def _run(lane: _Lane) -> None:
                     break
             continue
         for key in ready:
-            # In one step, when its turn comes: it may have been dropped, or begun anew.
+            # Popped in one step: the lock may have been dropped, or acquired anew.
             entry = _due.pop(key, None)
             if entry is None:
                 continue
@@ -121,7 +119,7 @@ def _run(lane: _Lane) -> None:
                 continue
             lock = reference()
             pause = None if lock is None else _beat(lock, interval)
-            del lock  # or this thread would keep it alive until the next beat
+            del lock  # else this thread would keep the object alive until the next beat
             if pause is not None:
                 _due.setdefault(key, (monotonic() + pause, interval, reference, lane))
     registry.own_threads.pop(capi.this_thread(), None)
@@ -131,7 +129,7 @@ def _end() -> None:
     """End the threads that have nothing to do, when the interpreter ends.
 
     A subinterpreter can't end while it has a thread: there, all of them end.  In the main one
-    a thread of the program may still be inside of a lock, which is refreshed to the last.
+    a thread of the program may still hold a lock, which is refreshed until the end.
     """
     busy = {id(entry[3]) for entry in list(_due.values())} if registry.is_main() else set()
     ending = [lane for lane in list(_lanes.values()) if lane.thread and id(lane) not in busy]
@@ -148,7 +146,7 @@ def _beat(lock: BaseLock, interval: float) -> float | None:
         return None
     try:
         if not inside.refresh(lock, patience=0.0):
-            # Somebody sits on the guard, which must not hold up the others' beats.
+            # Another process has the guard, which must not delay the other locks.
             return min(interval, _AGAIN)
     except LockLostError as error:
         _report(lock, error)

@@ -1,6 +1,6 @@
-"""A lock object: what it was told, what it says, and what is done while it is held.
+"""A lock object: its options, its properties, and what is done while it is held.
 
-Nothing here knows a file, a path on a disk or the compiled core; how to acquire is in ``base``.
+This module uses no file and not the compiled core; ``base`` acquires.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CHECKED = (LOST, FREE, FORKED)
 
 
 class LockObject(Store):
-    """What a lock object was told, what it says, and what is done while it is held."""
+    """A lock's options and properties, and releasing, refreshing and checking it."""
 
     __slots__ = (
         "__weakref__",
@@ -57,7 +57,7 @@ class LockObject(Store):
         "timeout",
     )
 
-    # Whether tasks hold it, and not threads.  A try must not hold up their loop.
+    # Whether tasks hold it, and not threads.  Then a try must not block the event loop.
     _for_tasks = False
 
     def __init__(
@@ -87,18 +87,18 @@ class LockObject(Store):
         self._heartbeat = None if heartbeat is None else checked_pause(heartbeat, "heartbeat")
         self._on_lost = on_lost
         self._on_wait = on_wait
-        # Where it was acquired, in the cheapest form.
+        # Where it was acquired: code object and instruction, which cost least.
         self._place: tuple[CodeType, int] | None = None
-        # Whether this object held it for the parent process.
+        # Whether this object held it in the parent process before a fork.
         self._forked = False
 
     # ------------------------------------------------------------------ letting go
 
     def release(self) -> None:
-        """Let go of the lock.
+        """Release the lock.
 
         ``NotHeldError`` if it is not held here; ``LockLostError`` if it was removed
-        meanwhile, in which case the file at the path, if any, is theirs and stays.
+        meanwhile; then a file at the path is another holder's and stays.
         """
         endings = self._native.endings
         try:
@@ -125,21 +125,21 @@ class LockObject(Store):
             self._finish_block(outcome, kind)
 
     def _finish_block(self, outcome: int, kind: type[BaseException] | None) -> None:
-        """See to a block whose lock could not just be let go, with its own exception if any."""
+        """End a block whose lock was not simply released; the block may have failed too."""
         if outcome == FORKED or (outcome == FREE and self._forked):
-            return  # The block was entered by the parent, who still holds the lock.
+            return  # The parent process entered the block, and still holds the lock.
         try:
             self._finish_release(outcome)
         except LockLostError as lost:
             if kind is None:
                 raise
-            # The block's own exception matters more; the loss must not be silent either.
+            # The block's own exception is raised, and the loss is a warning.
             from warnings import warn  # noqa: PLC0415 - hardly ever needed
 
             warn(str(lost), LockLostWarning, stacklevel=3)
 
     def _end(self, endings: int) -> None:
-        """Let go once, unless that was done since ``endings`` was read."""
+        """Release once, unless that was done since ``endings`` was read."""
         if self._native.endings == endings:
             self._let_go()
 
@@ -154,7 +154,7 @@ class LockObject(Store):
             self._fail(outcome)
 
     def _fail(self, outcome: int) -> NoReturn:
-        """Say what is wrong with a lock that was to be held."""
+        """Raise the error of a call that needs a held lock."""
         if outcome == LOST:
             raise self._lost()
         if outcome in _NOT_HELD:
@@ -165,12 +165,12 @@ class LockObject(Store):
     # ------------------------------------------------------------------ while it is held
 
     def refresh(self) -> None:
-        """Write the present time into the record: a sign of life for those who judge by age."""
+        """Write the present time into the record, for policies that judge by age."""
         if not self._refresh(GUARD_PATIENCE):
             raise explain.guarded_error(self.path, "refreshed")
 
     def _refresh(self, patience: float) -> bool:
-        """Refresh; ``False`` if another kept the lock itself locked for so many seconds."""
+        """Refresh; ``False`` if another process kept the guard for so many seconds."""
         end = monotonic() + patience
         while (outcome := self._rewrite()) in (GUARDED, -errno.EINTR):
             if monotonic() >= end:
@@ -234,11 +234,11 @@ class LockObject(Store):
     def __del__(
         self, ending: Callable[[], bool] = sys.is_finalizing, interpreter: Any = sys
     ) -> None:
-        # All that this needs it has itself: at the end of the interpreter the modules are
-        # taken apart before the last objects go.
+        # Its needs are default arguments: when the interpreter ends, module globals are cleared
+        # before the last objects are deleted.
         if getattr(self, "_native", None) is None or not self._dropped():
             return
-        # A subinterpreter ends without finalizing the process; none can import any more then.
+        # A subinterpreter ends without finalizing the process, and can't import any more.
         if ending() or getattr(interpreter, "meta_path", None) is None:
             return
         from warnings import warn  # noqa: PLC0415 - hardly ever needed
@@ -253,10 +253,10 @@ class LockObject(Store):
         )
 
     def _forget_after_fork(self) -> None:
-        """Forget what is the parent's."""
+        """Forget what the parent process holds."""
         if self._native.held:
             self._forked = True
         self._place = None
 
     def _follow_fork(self) -> None:
-        """Go on as the process that this is now."""
+        """Continue as the child after a fork."""
