@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 _FAILED = 255
 TWICE = "%s is there twice, and would wait for itself"
 
-# How long a place in one queue is kept before another lock, that was free and lost, seems the
-# better one; doubled with each change.
+# How long a wait stays in one lock's queue before it may change to another lock's, where it
+# lost a race; doubled with each change.
 _FIRST_STAY = 0.1
 
-# How long a lock that is free, but for others first, isn't looked at.
+# How long not to look at a free lock whose turn others have.
 _FOR_OTHERS = 0.005
 
-# Waits for many locks that are over, but have not given their watches back.
+# Ended waits for many locks whose watches are not removed yet.
 _to_end: list[Waiter] = []
 _FEW = 32
 
@@ -82,7 +82,7 @@ def try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> list
 
 
 def is_plain(lock: BaseLock) -> bool:
-    """Tell a lock that the core can try by itself, among many others."""
+    """Tell whether the core can try this lock in one call with others."""
     return isinstance(lock, TextLock) and not (
         inside.is_composed_anew(lock) or inside.native(lock).reentrant
     )
@@ -108,7 +108,7 @@ def distinct(locks: Iterable[BaseLock], kind: type[BaseLock] = BaseLock) -> list
 
 
 def _twice(locks: Sequence[BaseLock]) -> ValueError:
-    """Name the first path that is another one's too."""
+    """Make the error that names the first path that is there twice."""
     paths = [lock.path for lock in locks]
     first = bisect_left(
         range(2, len(paths)), True, key=lambda end: not holders.are_distinct(paths[:end])
@@ -120,10 +120,10 @@ def _twice(locks: Sequence[BaseLock]) -> ValueError:
 
 
 def acquire_any(locks: Iterable[L], timeout: float | None = None) -> L:
-    """Take whichever of some locks is free first, and wait for it; the lock that was taken.
+    """Take the first of some locks that gets free, and return it.
 
     It sleeps on all of them at once.  ``LockTimeoutError`` when the time is over.  Release the
-    lock that you got; the others were never taken.
+    lock that it returns; the others were never taken.
     """
     chosen = distinct(locks)
     limit = None if timeout is None else checked_timeout(timeout)
@@ -174,8 +174,8 @@ def taking_any(
         if won is None or len(locks) <= _FEW:
             waiter.end()
         else:
-            # To give back a thousand watches takes as long as the whole wake, so whoever has
-            # the lock is not kept from using it; the next wait of this kind does it.
+            # Removing a thousand watches takes as long as the wake itself.  The next such wait
+            # does it, so that the caller can use its lock now.
             wait.leave()
             waiter.over()
             _to_end.append(waiter)
@@ -187,7 +187,7 @@ class AnyWait:
 
     @staticmethod
     def refuse(locks: list[Any], frame: FrameType) -> None:
-        """Refuse a wait that is for oneself."""
+        """Raise ``LockDeadlockError`` if this thread holds all of them."""
         holder = mine.all_mine(locks, mine.is_of_thread)
         if holder is not None:
             mine.refuse(holder, frame)
@@ -200,7 +200,7 @@ class AnyWait:
 
 
 def _try_each(locks: list[Any], frame: FrameType) -> tuple[Any, int]:
-    """Try each once: the lock that was taken, and else whether others come first somewhere."""
+    """Try each once: the lock that was taken, or TURN if a fair lock is free for others."""
     others = HELD
     for lock in locks:
         outcome = inside.try_once(lock)
@@ -223,7 +223,7 @@ def _end_those_before() -> None:
 
 
 class _AnyOf:
-    """What a wait for any of some locks knows: in whose queue it stands, and which are its own."""
+    """A wait for any of some locks, and the one lock in whose queue it stands."""
 
     __slots__ = ("_locks", "_queued", "_since", "_stay", "_wait", "_waiter")
 
@@ -247,7 +247,7 @@ class _AnyOf:
             return None
         index = waiter.which
         lock = self._locks[index]
-        # Looked at here, tried when it turns out to be free.
+        # LOOK: the holder must be judged before a try.
         if waiter.said == capi.LOOK and not inside.judge(
             lock, frame, may_wait=False, waiter=waiter
         ):
@@ -256,16 +256,16 @@ class _AnyOf:
         if outcome not in (HELD, capi.LOOK, capi.TURN) and inside.has_won(lock, outcome, frame):
             return lock
         if outcome == capi.TURN:
-            # It is free, but for others: there are no news of it before they have it.
+            # It is free for others, and no event comes before they take it.
             self._wait.later(index, _FOR_OTHERS * (0.5 + chance()))
         self._lost(index)
         return None
 
     def _lost(self, index: int) -> None:
-        """Stand in a queue from now on: whoever only comes when a lock is free comes too late.
+        """Enter the queue of the lock that another process took first.
 
-        Its holder makes way for those who stand there.  Another lock's queue may turn out to
-        be the shorter way, but whoever changed all the time would never come to its turn.
+        Holders make way only for waiters in the queue.  Another lock's queue may be shorter, but
+        a wait that changed often would never reach its turn, so each stay is longer.
         """
         now = monotonic()
         if index == self._queued or (self._queued >= 0 and now - self._since < self._stay):

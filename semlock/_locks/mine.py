@@ -1,14 +1,13 @@
-"""Whether a wait would be for oneself: what this thread and its tasks hold, by any object.
+"""Deadlocks within one thread or task: a wait for a lock that the waiter itself holds.
 
-Which object of this process holds a lock, its store knows.  It is asked on the way into a wait,
-never before: nothing is written down when a lock is taken.
+The store finds the object of this process that holds a lock.  It is asked only when a wait
+begins, so taking a free lock costs nothing more.
 
-A thread that sleeps holds up all that it would have to go on with, so a wait of a thread is
-for itself if the thread holds the lock or one of its tasks does.  A wait of a task is for
-itself if the task holds the lock.  Of a form for threads that is held in an event loop's
-thread it isn't known which task took it, and any task there may let go of it.  A worker thread
-of an executor runs one job after another: a lock that an earlier job took may be released by
-any other thread.  So these are waited for, and the log says once what may be wrong.
+A thread that sleeps runs none of its tasks, so its wait is a deadlock if the thread or one of its
+tasks holds the lock.  A task's wait is one if that task holds the lock.  Two cases are uncertain:
+a lock for threads that is held in an event loop's thread, because any task there may release it,
+and a lock that an earlier job of an executor's worker thread took, because any other thread may
+release it.  These are waited for, and the log says once what may be wrong.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ if TYPE_CHECKING:
 
     from semlock._locks.base import BaseLock
 
-# How long to wait for an object's owner to be known while a heartbeat has it.
+# How often to look again for an object's owner while a heartbeat holds it.
 _PATIENCE = 200
 _PAUSE = 0.0001
 
 
 # ---------------------------------------------------------------- who reads
 
-# By thread or task and then by path, the readers of shared locks: each is a lock of its own,
-# whose path doesn't tell who it is.  One thread writes to what is of one thread or task.
+# The readers of shared locks, by thread or task and then by path: each reader is a lock of its
+# own with a random path.  Only one thread changes the entries of one thread or task.
 _reading: dict[Any, dict[str, BaseLock]] = {}
 _whose: dict[int, Any] = {}  # by the reader's identity
 registry.on_fork(_reading.clear)
@@ -60,7 +59,7 @@ def end_reading(me: Any, path: str) -> None:
 
 
 def reader_of(me: Any, path: str) -> BaseLock | None:
-    """Find the reader by which somebody reads a path of just this spelling."""
+    """Find the reader of a thread or task for a path in exactly this spelling."""
     reader = _reading.get(me, _NO_READERS).get(path)
     return reader if reader is not None and reader.held else None
 
@@ -78,7 +77,7 @@ def is_of_thread(lock: Any) -> bool:
         owner = native.owner
         if owner >= 0 or not lock.held:
             return bool(lock.held) and owner == capi.this_thread()
-        sleep(_PAUSE)  # a heartbeat has it for a moment, or somebody lets go
+        sleep(_PAUSE)  # a heartbeat has it for a moment, or it is being released
     return False
 
 
@@ -105,7 +104,7 @@ def _is_of_loop(lock: Any) -> bool:
 
 
 def refuse_thread(lock: BaseLock, frame: FrameType, timeout: float | None = None) -> None:
-    """Refuse that this thread waits for a lock that it holds itself, and that doesn't end."""
+    """Refuse a wait of this thread for its own lock, if that does not expire in time."""
     holder = inside.holder_here(lock)
     if holder is not None:
         refuse_if_own(holder, lock, frame, timeout)
@@ -114,7 +113,7 @@ def refuse_thread(lock: BaseLock, frame: FrameType, timeout: float | None = None
 def refuse_if_own(
     holder: BaseLock, lock: BaseLock, frame: FrameType, timeout: float | None
 ) -> None:
-    """Refuse so, where an object of this process is known to hold the lock."""
+    """Do so for a known holder of this process."""
     if is_of_thread(holder) and not inside.ends_in_time(lock, holder, timeout):
         refuse(holder, frame)
 
@@ -133,7 +132,7 @@ _EXECUTORS = frozenset(
 
 
 def refuse(holder: BaseLock, frame: FrameType) -> None:
-    """Refuse that this thread waits for what it holds itself, unless an earlier job holds it."""
+    """Refuse a wait of this thread for its own lock; warn if an earlier job may hold it."""
     if not _runs_jobs(frame):
         raise explain.deadlock_error(holder, frame)
     _warn(
@@ -158,12 +157,12 @@ def _runs_jobs(frame: FrameType) -> bool:
 
 
 def refuse_task(lock: BaseLock, task: Any, frame: FrameType) -> None:
-    """Refuse that a task waits for a lock that it holds itself."""
+    """Refuse a task's wait for its own lock."""
     refuse_task_all((lock,), task, frame)
 
 
 def refuse_task_all(locks: Sequence[Any], task: Any, frame: FrameType) -> None:
-    """Refuse that a task waits for any of some locks if it holds all of them itself."""
+    """Refuse a task's wait for any of some locks if it holds all of them itself."""
     if task is None:
         return
     doubtful = first = None
@@ -190,7 +189,7 @@ _BY_LOOP = (
 
 
 def _warn(holder: BaseLock, frame: FrameType, words: str) -> None:
-    """Say once for each pair of places that this may be a wait for oneself."""
+    """Log a possible deadlock, once for each pair of places."""
     places = inside.place(holder), (frame.f_code, frame.f_lasti)
     if places in _warned:
         return
@@ -209,7 +208,7 @@ _warned: set[tuple[Any, Any]] = set()
 
 
 def refuse_reading_thread(path: str, frame: FrameType) -> None:
-    """Refuse that this thread waits for a writer, who may be waiting for what it reads."""
+    """Refuse a wait of this thread for a writer if it reads: the writer waits for it."""
     for readers in list(_reading.values()):
         for own, reader in list(readers.items()):
             if is_of_thread(reader) and same_path(own, path):
@@ -217,7 +216,7 @@ def refuse_reading_thread(path: str, frame: FrameType) -> None:
 
 
 def refuse_reading_task(path: str, task: Any, frame: FrameType) -> None:
-    """Refuse that a task waits for a writer, who may be waiting for what it reads."""
+    """Refuse a task's wait for a writer if it reads: the writer waits for it."""
     if task is None:
         return
     for me in (task, capi.this_thread()):
@@ -230,7 +229,7 @@ def refuse_reading_task(path: str, task: Any, frame: FrameType) -> None:
 
 
 def all_mine(locks: Sequence[Any], is_mine: Callable[[Any], bool]) -> Any:
-    """Give the first of some locks' holders if all of them are held by oneself."""
+    """Give the first of some locks' holders if the caller holds all of them."""
     first = None
     for lock in locks:
         holder = inside.holder_here(lock)

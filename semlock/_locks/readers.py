@@ -38,16 +38,16 @@ def names_of_readers(directory: str) -> list[str]:
 def readers_leaving(
     writer: Any, timeout: float | None, frame: FrameType, form: type[ReaderWait]
 ) -> Steps[None]:
-    """Wait, as the one who holds the path, until the readers that are there have gone.
+    """Wait, as the writer that has the path, until the present readers are gone.
 
-    Nobody comes anew meanwhile.  ``LockTimeoutError`` when the time is over.
+    No reader can begin meanwhile.  ``LockTimeoutError`` when the time is over.
     """
     directory = f"{writer.path}{READERS}"
     began = monotonic()
     for count, name in enumerate(names_of_readers(directory), 1):
         path = os.path.join(directory, name)
         if count % _LOOKS_IN_A_STEP == 0 and form.yields:
-            yield Pause(0)  # there may be thousands, who have gone meanwhile
+            yield Pause(0)  # there may be thousands, and some are gone by now
         if not os.path.lexists(path):
             continue
         left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
@@ -67,18 +67,18 @@ def readers_leaving(
 
 
 def wait_for_readers(writer: BaseLock, timeout: float | None, frame: FrameType) -> None:
-    """Wait so in this thread."""
+    """Wait for the readers in this thread."""
     run(readers_leaving(writer, timeout, frame, ReaderWait))
 
 
 class ReaderWait:
     """How a thread waits for a reader."""
 
-    yields = False  # whether others go on only while it sleeps
+    yields = False  # whether other tasks run only while it sleeps
 
     @staticmethod
     def refuse(reader: Lock, frame: FrameType) -> None:
-        """Refuse a wait that is for oneself."""
+        """Raise ``LockDeadlockError`` if this thread is that reader."""
         mine.refuse_thread(reader, frame)
 
     @staticmethod
@@ -91,21 +91,21 @@ class ReaderWait:
 
 
 def reader_at(writer: BaseLock, path: str) -> Lock:
-    """Make a lock object by which a writer waits for somebody else's reader."""
+    """Make a lock object by which a writer waits for another holder's reader."""
     reader = Lock(path, policy=inside.policy(writer))
     inside.native(reader).turns = capi.NO_TURNS
     return reader
 
 
 def reader_left(reader: Lock, waiter: Waiter, frame: FrameType, *, in_time: bool) -> bool:
-    """Do what the last pause calls for; ``True`` if the reader is known to have gone."""
+    """Act on the end of a pause; ``True`` if the reader is gone."""
     if not in_time:
         if inside.judge(reader, frame, may_wait=False):
-            return True  # it had died just now
+            return True  # it was dead, and its file is removed
         raise explain.timeout_error(reader, waiter.waited)
     if waiter.said == capi.FREE:
         return True
-    # Proof of death takes a reader's file away, as it does with any lock.
+    # A dead reader's file is removed, like any dead holder's.
     if waiter.judge is not False:
         inside.judge(reader, frame, may_wait=False, waiter=waiter)
     return False

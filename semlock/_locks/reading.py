@@ -39,7 +39,7 @@ class Reading:
 
     __slots__ = ()
 
-    _patient = True  # whether one who asks once may sleep to see what others do
+    _patient = True  # whether a single try may sleep while the first waiter acts
 
     if TYPE_CHECKING:
         path: str
@@ -103,12 +103,12 @@ class Reading:
         asked: int = 0,
         patient: bool = True,
     ) -> Steps[None]:
-        """Take the lock as a reader; who stands in line behind others doesn't try before."""
+        """Take the lock as a reader; a task behind others in line doesn't try first."""
         self._refuse_to_wait_for_oneself(frame)
         me = self._me()
         before = self._readers.get(me)
-        # Known before it is won, so that nothing is lost by an interrupt in between.  Nobody
-        # else tries by this reader, so it goes whatever happens in which sleep.
+        # Entered before it is won, so that an interrupt can't lose it.  Only this call uses this
+        # reader, so a failed call can withdraw it.
         reader = self._readers[me] = self._new_reader()
         mine.begin_reading(me, self.path, reader)
         try:
@@ -143,21 +143,21 @@ class Reading:
         owner = inside.left_to(self._writer)
         if owner is not None:
             inside.leave_to(reader, owner, guarded=True)
-        # The directory shall go with the last reader, so no file is kept in it.
+        # The last reader removes the directory, so no file may be kept in it.
         inside.native(reader).fleeting = 1
         inside.native(reader).turns = capi.NO_TURNS
         inside.lay_out(reader)
         return reader
 
     def _enter(self, reader: Lock, frame: FrameType) -> bool:
-        """Publish a reader, unless there is a writer, before or after."""
+        """Publish a reader, unless a writer is there before or after that."""
         if os.path.lexists(self.path):
             return False
         for _ in range(_TRIES):
             outcome = try_anyway(inside.native(reader), POOL)
             if outcome not in (-errno.ENOENT, _NO_SUCH_PATH):
                 break
-            self._make_directory()  # the last reader has just taken it away
+            self._make_directory()  # the last reader has just removed it
         if outcome in (HELD, LOOK) or not inside.has_won(reader, outcome, frame):
             return False
         if os.path.lexists(self.path):
@@ -177,7 +177,7 @@ class Reading:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._directory, parent)
             if parent & 0o022:
-                open_to_others(self._directory, parent)  # whatever our umask is
+                open_to_others(self._directory, parent)  # independent of this process's umask
 
     def _withdraw(self, reader: Lock) -> None:
         if reader.held:
@@ -208,7 +208,7 @@ class Reading:
             waiter.end(won)
 
     def _refuse_to_read(self, frame: FrameType) -> None:
-        """Refuse to wait for a writer that waits for this very thread."""
+        """Refuse to wait for a writer that waits for this thread."""
         mine.refuse_thread(self._writer, frame)
         mine.refuse_reading_thread(self.path, frame)
 
@@ -227,7 +227,7 @@ class Reading:
         )
 
     def _answer(self, reader: Lock, waiter: Waiter, frame: FrameType, *, in_time: bool) -> bool:
-        """Do what the last pause calls for; ``True`` if the reader is in."""
+        """Act on the end of a pause; ``True`` if the reader is in."""
         writer = self._writer
         if not in_time:
             raise explain.timeout_error(writer, waiter.waited)

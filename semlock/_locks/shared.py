@@ -2,8 +2,8 @@
 
 The writer's lock is the file at the path, like any lock; a reader's is a file of its own in
 the directory ``PATH.readers``.  Both publish first and look then: a reader that sees a writer
-withdraws, and a writer waits until the readers that it sees are gone.  So one of two who come
-at the same moment sees the other, in whatever order their steps go.
+withdraws, and a writer waits until the readers that it sees are gone.  So of two that come
+at the same moment one sees the other, in any order of their steps.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ _frame = sys._getframe
 
 
 class SharedLock(Reading):
-    """A lock that many may share as readers, or one may have for itself as the writer.
+    """A lock that many readers may share, or one writer may hold alone.
 
     :path:  the writer's lock file; readers are files in ``PATH.readers`` beside it
 
     The other parameters are those of ``Lock``.  ``with lock.shared():`` is for readers,
-    ``with lock:`` for the writer.  Dead readers and a dead writer are found out and taken away
-    by proof.  Once a writer has the path new readers wait, so it waits only for those who read
-    already; and readers and writers stand in one queue, so neither keeps the other out.
+    ``with lock:`` for the writer.  The locks of dead readers and writers are
+    removed when their death is proven.  Once a writer has the path new readers wait, so it waits
+    only for present readers; readers and writers share one queue, so neither starves the other.
 
     A program that knows nothing of readers, a shell script with ``set -C`` or a plain ``Lock``,
-    takes the path as a writer does but doesn't wait for readers: let it use it only for
-    excluding writers.
+    takes the path as a writer does but doesn't wait for readers: use it only to
+    exclude writers.
 
     One object serves many threads, each as a reader or as the writer.
     """
@@ -103,14 +103,14 @@ class SharedLock(Reading):
     # ------------------------------------------------------------------ the writer
 
     def acquire(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
-        """Take the lock for oneself, waiting for all others; ``LockTimeoutError`` at the end."""
-        # Made first: behind the win nothing may come in which a signal could still strike.
+        """Take the lock as the writer, waiting for all others; ``LockTimeoutError`` at the end."""
+        # Made first: a signal that arrives after the win could leave the lock held and unowned.
         holding = Holding(self)
         self._take(self._limit(timeout), _frame(1))
         return holding
 
     def exclusive(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
-        """Hold the lock for oneself in a ``with`` block."""
+        """Hold the lock as the writer in a ``with`` block."""
         return Entering(self, self._take, self._limit(timeout))
 
     def __enter__(self) -> Self:
@@ -118,7 +118,7 @@ class SharedLock(Reading):
         return self
 
     def try_acquire(self) -> bool:
-        """Take the lock for oneself if nobody has it in any way; ``False`` if somebody has."""
+        """Take the lock as the writer if it has no holder; ``False`` if it has one."""
         if self._own() is not None:
             return False
         try:
@@ -136,7 +136,7 @@ class SharedLock(Reading):
             raise
 
     def _writing(self, timeout: float | None, frame: FrameType) -> Steps[None]:
-        """Take the lock for oneself."""
+        """Take the lock as the writer."""
         self._refuse_to_wait_for_oneself(frame)
         began = monotonic()
         me = self._me()
@@ -145,7 +145,7 @@ class SharedLock(Reading):
             left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
             yield from readers_leaving(self._writer, left, frame, self._reader_wait)
         except BaseException:
-            # It was not ours before, so if it is now, then it was won in this call.
+            # It was not held before, so if it is held now, this call has won it.
             if self._writes(me):
                 inside.end(self._writer)
             raise
@@ -169,14 +169,14 @@ class SharedLock(Reading):
             raise explain.deadlock_error(own, frame, self._who, reentrant=False)
 
     def _own(self) -> Any:
-        """Find what this thread holds of this path, by whichever object.
+        """Find what this thread holds of this path, by any object.
 
-        A writer who waits for that reader would keep this one out.
+        A writer that waits for that reader would block this call for ever.
         """
         return _mine.reader_of(self._me(), self.path) or self._mine()
 
     def _me(self) -> Any:
-        """Name whoever acquires or lets go."""
+        """Identify the caller that acquires or releases."""
         return capi.this_thread()
 
     def _writes(self, me: object) -> bool:
@@ -198,7 +198,7 @@ class SharedLock(Reading):
         return mine
 
     def release(self) -> None:
-        """Let go of what this thread holds; the errors are those of ``Lock.release``."""
+        """Release what this thread holds; the errors are those of ``Lock.release``."""
         mine = self._held()
         try:
             mine.release()
@@ -224,7 +224,7 @@ class SharedLock(Reading):
         if mine is None:
             reader = self._readers.get(me)
             if inside.forked(self._writer) or (reader is not None and inside.forked(reader)):
-                return  # the block was entered by the parent, who still holds the lock
+                return  # the parent process entered the block, and still holds the lock
             raise explain.not_held_error(self._writer)
         try:
             mine.__exit__(kind, error, traceback)
@@ -245,7 +245,7 @@ class SharedLock(Reading):
         self._held().refresh()
 
     def check(self) -> None:
-        """Make sure that the lock is still held; ``LockLostError`` if somebody removed it."""
+        """Make sure that the lock is still held; ``LockLostError`` if it was removed."""
         self._held().check()
 
     @property
@@ -257,12 +257,12 @@ class SharedLock(Reading):
         return "exclusive" if mine is self._writer else "shared"
 
     def status(self) -> LockStatus:
-        """Look at the writer's place."""
+        """Look at the writer's lock file."""
         found: LockStatus = self._writer.status()
         return found
 
     def readers(self) -> list[LockStatus]:
-        """Look at all readers."""
+        """Look at the readers' lock files."""
         found = (Lock(os.path.join(self._directory, name)).status() for name in self._names())
         return [status for status in found if status.state != "free"]
 

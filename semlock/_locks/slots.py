@@ -39,16 +39,16 @@ class SlotLock:
     """At most so many holders at a time: a counting semaphore made of lock files.
 
     :path:   where the slots are: slot 3 is the lock file ``PATH.3``, a lock like any other,
-             with its own record, so that ``semlock status PATH.3`` says who has it
+             with its own record, so that ``semlock status PATH.3`` names its holder
     :slots:  how many there are
 
-    The other parameters are those of ``Lock``.  A dead holder's slot is taken over, and those
-    who wait stand in one queue.
+    The other parameters are those of ``Lock``.  A dead holder's slot is taken over, and all
+    waiters stand in one queue.
 
-    The slots are numbered, and a lock with ``slots=N`` uses the first N.  So processes that
-    say different numbers agree about the slots that they share, and there are never more
-    holders than the highest number that somebody says: a number can be raised or lowered while
-    others are at work, and holds for each process from its next acquisition on.
+    The slots are numbered, and a lock with ``slots=N`` uses the first N.  So processes with
+    different numbers agree about the slots that they share, and there are never more holders
+    than the highest number in use.  The number can be raised or lowered while others work, and
+    applies to each process from its next acquisition on.
 
     One object serves many threads, each of which holds one slot at most.
     """
@@ -57,8 +57,8 @@ class SlotLock:
         "_fair", "_head", "_last", "_locks", "_natives", "_retry", "path", "slots", "timeout",
     )  # fmt: skip
 
-    _one_slot: Any = Lock  # which knows the thread that holds it
-    _patient = True  # whether one who asks once may sleep to see what others do
+    _one_slot: Any = Lock  # the class of each slot; it knows the thread that holds it
+    _patient = True  # whether a single try may sleep while the first waiter acts
     _who: Literal["thread", "task"] = "thread"
 
     def __init__(
@@ -80,7 +80,7 @@ class SlotLock:
     ) -> None:
         if type(slots) is not int or not 1 <= slots <= _MOST:
             raise ValueError(f"slots is a number from 1 to {_MOST}, not {slots!r}")
-        # Never acquired itself: it names the queue, and checks what all slots have in common.
+        # Never acquired: its path names the queue, and its constructor checks the options.
         self._head = Lock(
             path, tag=tag, timeout=timeout, retry=retry, fair=fair, on_wait=on_wait
         )
@@ -162,7 +162,7 @@ class SlotLock:
         in_line: bool = False,
         asked: int = 0,
     ) -> Steps[None]:
-        """Take a slot, or wait for one; who stands in line behind others doesn't try before."""
+        """Take a slot, or wait for one; a task behind others in line doesn't try first."""
         mine = self._mine()
         if mine is not None:
             raise explain.deadlock_error(mine, frame, self._who, reentrant=False)
@@ -205,7 +205,7 @@ class SlotLock:
         )
 
     def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
-        """Refuse to wait where this thread holds all slots, through whatever objects."""
+        """Refuse to wait if this thread holds all slots, by any objects."""
         from semlock._locks import mine as _mine  # noqa: PLC0415 - only for those who wait
 
         holder = _mine.all_mine(self._locks, _mine.is_of_thread)
@@ -213,12 +213,12 @@ class SlotLock:
             raise explain.deadlock_error(holder, frame, reentrant=False)
 
     def _answer(self, waiter: Waiter, frame: FrameType, *, in_time: bool = True) -> bool:
-        """Do what the last pause calls for; ``True`` if that has won a slot."""
+        """Act on the end of a pause; ``True`` if that has won a slot."""
         if not in_time:
             raise explain.timeout_error(self._locks[waiter.which], waiter.waited)
         in_turn = waiter.in_turn(fair=self._fair)
         if waiter.said == LOOK:
-            # Whoever stands behind sees to it too that a dead holder's slot gets free.
+            # Later waiters judge too: the first one may be a stopped process.
             free = inside.judge(self._locks[waiter.which], frame, may_wait=False, waiter=waiter)
             return free and in_turn and self._try_all(frame, waiter)
         if waiter.said == capi.FREE:
@@ -234,7 +234,7 @@ class SlotLock:
             lock = locks[index]
             outcome = try_anyway(inside.native(lock), POOL)
             if outcome == HELD or (outcome == LOOK and waiter is not None):
-                continue  # a waiter is told by the core whom to judge
+                continue  # during a wait the core says which slot to judge
             if outcome not in (MINE, HELD) and inside.has_won(lock, outcome, frame):
                 self._last = index
                 return True
@@ -277,7 +277,7 @@ class SlotLock:
         return mine
 
     def release(self) -> None:
-        """Let go of this thread's slot; the errors are those of ``Lock.release``."""
+        """Release this thread's slot; the errors are those of ``Lock.release``."""
         self._held_slot().release()
         capi.burst_released(inside.native(self._head))
 
@@ -299,7 +299,7 @@ class SlotLock:
         mine = self._mine(me)
         if mine is None:
             if any(inside.forked(lock) for lock in self._locks):
-                return  # the block was entered by the parent, who still holds the slot
+                return  # the parent process entered the block, and still holds the slot
             raise explain.not_held_error(self._head)
         mine.__exit__(kind, error, traceback)
         capi.burst_released(inside.native(self._head))

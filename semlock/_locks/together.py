@@ -1,4 +1,4 @@
-"""All of some locks at once: each is held in the end, or none."""
+"""``acquire_all``: all of some locks are held in the end, or none."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _LONGEST_PATIENCE = 0.5
 
 
 def _is_dropped_by_call(call: tuple[CodeType, int], frame: FrameType) -> bool:
-    """Tell whether what a call has returned is dropped before anything was done with it.
+    """Tell whether a call's result is dropped before the program could use it.
 
-    Whatever a program does with it, if only to ignore it, is done by a later instruction.
+    Any use, even to ignore the result, is a later instruction than the call.
     """
     code, at = call
     if frame.f_code is not code:
@@ -65,7 +65,7 @@ class Several:
                 inside.end(lock)
 
     def _try_rest(self, frame: FrameType) -> Any:
-        """Try those that are not held yet: the first that is not to be had, or ``None``."""
+        """Try those that are not held yet: the first that can't be taken, or ``None``."""
         rest = [lock for lock in self.locks if not self.is_mine(lock)]
         if all(is_plain(lock) for lock in rest):
             won = try_many(rest, frame, anyway=False)
@@ -84,13 +84,13 @@ class Several:
                     raise ValueError(TWICE % missing.path)  # noqa: TRY301 - as always
                 left = None if deadline is None else max(0.0, deadline - monotonic())
                 if patience == 0.0 or timeout == 0:
-                    # Nobody who waits holds anything, so whatever order others take them in, it
-                    # can't end in a circle.
+                    # A waiter that holds nothing is in no circle, in whatever order others take
+                    # them.
                     self.let_go()
                     yield from inside.acquiring(missing, left, frame)
                 else:
-                    # Politeness may never come to an end where all of them are in use all the
-                    # time.  So what is held is kept for a while, which is bounded, and grows.
+                    # Where all of them are in use all the time, they are hardly ever free at once.
+                    # So the held ones are kept for a bounded time, which grows.
                     yield from self._patiently(missing, left, patience, frame)
                 patience = min(max(2 * patience, _FIRST_PATIENCE), _LONGEST_PATIENCE)
         except BaseException:
@@ -134,7 +134,7 @@ class AllAcquired:
         traceback: TracebackType | None,
     ) -> None:
         if type(self) is _JustAcquired:
-            # Python swallows what a signal handler raises in __del__, so there is none any more.
+            # An exception of a signal handler is lost in __del__, so this class has none.
             self.__class__ = AllAcquired  # type: ignore[assignment]
         first: BaseException | None = None
         try:
@@ -147,11 +147,11 @@ class AllAcquired:
             self._several.let_go()  # an interrupt between two of them
             raise
         if first is not None:
-            self._several.let_go()  # it may have struck before one of them had begun to go
+            self._several.let_go()  # an interrupt may have come before one was released
             raise first
 
     def release(self) -> None:
-        """Let go of all of them; what goes wrong with one is raised when the others are gone."""
+        """Release all of them; the first error is raised after the last release."""
         self.__exit__(None, None, None)
 
     def __repr__(self) -> str:
@@ -171,11 +171,11 @@ class _JustAcquired(AllAcquired):
         frame_at: Callable[[int], FrameType] = sys._getframe,
         interpreter: Any = sys,
     ) -> None:
-        # A signal can strike between the return of acquire_all and the block that would release
-        # the locks.  That is a call that has failed: none is held.
+        # A signal can arrive between the return of acquire_all and the block that releases the
+        # locks.  Such a call has failed, so none may stay held.
         call = getattr(self, "_call", None)
         if call is None or getattr(interpreter, "meta_path", None) is None:
-            return  # the end of the interpreter drops everything
+            return  # the interpreter ends and deletes all objects
         if not any(map(self._several.is_mine, self._several.locks)):
             return
         if is_dropped_by_call(call, frame_at(1)):
