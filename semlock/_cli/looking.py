@@ -58,6 +58,8 @@ def status(options: Options) -> int:
             print_fields(describe(found, eye.seen))
     elif not options.quiet:
         print_status(found, eye.seen, options)
+        if found.state == "free":
+            _print_slots(found.path)
     return OK if found.state == "free" else HELD
 
 
@@ -70,6 +72,20 @@ def _reader_of(eye: Eye, path: str) -> LockStatus | None:
         return None  # not a directory, or not readable
     found = (eye.look(os.path.join(directory, name)) for name in names)
     return next((reader for reader in found if reader.state not in _ENDED), None)
+
+
+def _print_slots(path: str) -> None:
+    """Say of a free path which slots of that name are held: their locks are others."""
+    from glob import escape, glob  # noqa: PLC0415 - not for programs
+
+    eye = Eye(OWN)
+    named = (name for name in glob(f"{escape(path)}.*") if name[len(path) + 1 :].isdigit())
+    held = []
+    for name in sorted(named):
+        with contextlib.suppress(OSError):  # a directory, or not readable
+            held += [name] if eye.look(name).state == "held" else []
+    if held:
+        print_line(f"slots:    {len(held)} held: {', '.join(map(os.path.basename, held[:3]))}")
 
 
 def print_status(found: LockStatus, system: System | None, options: Options) -> None:

@@ -29,6 +29,19 @@ GUARD_PAUSE = 0.001
 _TRIES = 100
 
 
+def _here(path: str) -> str:
+    """Give the directory that a relative path begins in."""
+    try:
+        return "" if path[0] == "/" else os.getcwd()
+    except FileNotFoundError:
+        raise LockPathError(
+            f"{path} is nowhere: the current directory has been removed. Go to another one, or "
+            "write the whole path",
+            path=path,
+            code=errno.ENOENT,
+        ) from None
+
+
 def absolute(path: StrPath) -> str:
     """Make a lock's path absolute and refuse what can't be one."""
     text = os.fspath(path)
@@ -48,7 +61,7 @@ def absolute(path: StrPath) -> str:
         )
     # Most paths are absolute and plain: they are not changed.
     if text[0] != "/" or os.sep != "/" or "/." in text or "//" in text:
-        text = os.path.join(os.getcwd(), text) if os.sep == "/" else os.path.abspath(text)
+        text = os.path.join(_here(text), text) if os.sep == "/" else os.path.abspath(text)
         if text.endswith(("/.", "/..")):
             raise LockPathError(
                 f"{text} names a directory: a lock needs a file name",

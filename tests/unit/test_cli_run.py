@@ -277,6 +277,9 @@ def test_slots_let_so_many_run_at_a_time(path):
         says_ready(one)
         says_ready(two)
         assert command("run", "-n", "--slots", "2", path, "--", "true").returncode == 1
+        os.mkdir(f"{path}.3")
+        names = ", ".join(f"{os.path.basename(path)}.{number}" for number in (1, 2))
+        assert command("status", path).stdout == f"state:    free\nslots:    2 held: {names}\n"
         one.communicate("\n", timeout=PATIENCE)
         assert command("run", "--slots", "2", path, "--", *echo()).returncode == 0
         two.communicate("\n", timeout=PATIENCE)

@@ -615,3 +615,18 @@ def test_descriptors_are_not_inherited(path):
             capture_output=True, text=True, close_fds=False, check=True,
         ).stdout  # fmt: skip
     assert held == plain
+
+
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="a current directory can't be removed there"
+)
+def test_a_current_directory_that_was_removed_is_told(path, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(semlock.LockPathError, match="current directory has been removed"):
+        semlock.Lock("x.lock")
+    assert semlock.status(path).state == "free"
+    directory, name = os.path.split(path)
+    with semlock.Lock(f"{directory}/./{name}"):
+        pass
