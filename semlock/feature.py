@@ -1,9 +1,8 @@
 """The feature lock: ``pid:timestamp`` in ``<gsd_dir>/specs/<feature>/.lock``, two hours long.
 
-It is stale by age alone.  A file that is no record counts as removable, but only when it has
-not changed for the grace time, so that a lock which another program is just writing is not
-stolen; the functions wait for that time, two seconds at most, rather than give up on it, and
-see within a twentieth of a second that it is written.
+It is stale by age alone.  A file that is no record may be removed, but only when it has not
+changed for the grace time: another program may be writing it.  The functions wait for the rest of
+that time, two seconds at most, and see within a twentieth of a second that it is written.
 """
 
 from __future__ import annotations
@@ -72,10 +71,10 @@ def acquire_feature_lock(feature: str, gsd_dir: StrPath = GSD_DIR) -> bool:
     try:
         taken = lock.try_acquire()
         if not taken and _settled(lock).is_worth_a_try:
-            inside.native(lock).look_at = 0  # judge it again now, not when another look is due
+            inside.native(lock).look_at = 0  # judge it again now, not at the next due time
             taken = lock.try_acquire()
     except LockPathError:
-        return False  # a directory or a link stands there, which this system takes for a lock
+        return False  # a directory or a link is there, which this system treats as a lock
     except OSError:
         if _is_unreadable(lock):
             return False  # what can't be read can't be compared, so it is not removed
@@ -86,14 +85,14 @@ def acquire_feature_lock(feature: str, gsd_dir: StrPath = GSD_DIR) -> bool:
 
 
 def release_feature_lock(feature: str, gsd_dir: StrPath = GSD_DIR) -> None:
-    """Let go of the lock of a feature, if it is this process's, or is no readable record."""
+    """Release the lock of a feature, if it is this process's, or is no readable record."""
     lock = FeatureLock(feature, gsd_dir)
     mine = _held.pop(lock.path, None)
     if mine is not None:
         try:
             mine.release()
         except (LockLostError, NotHeldError):
-            pass  # somebody found it stale; what is there now is not ours
+            pass  # another process took it as stale; its lock stays
         else:
             return
     try:
@@ -102,13 +101,13 @@ def release_feature_lock(feature: str, gsd_dir: StrPath = GSD_DIR) -> None:
         if corrupt or (found.info is not None and found.info.pid == os.getpid()):
             remove_exactly(found, inside.encoded(lock), robs=not corrupt)
     except OSError:
-        return  # what can't be read or removed is not ours to complain about
+        return  # as in the original: what can't be read or removed is no error
 
 
 def check_feature_lock(
     feature: str, gsd_dir: StrPath = GSD_DIR
 ) -> dict[str, float | int] | None:
-    """Say who has the lock of a feature; ``None`` if nobody has, or it is stale or corrupt."""
+    """Say who has the lock of a feature; ``None`` if it is free, stale or corrupt."""
     try:
         found = FeatureLock(feature, gsd_dir).status()
     except OSError:
@@ -134,9 +133,9 @@ class _Settled:
 
 
 def _settled(lock: FeatureLock) -> _Settled:
-    """Look, and go on looking for the rest of the grace time while the file is no record (yet).
+    """Look again and again while the file is no record, for the rest of the grace time.
 
-    Only a file that was written to a moment ago makes anyone wait.
+    Only a file that has just changed makes the caller wait.
     """
     found = lock.status()
     waited = _made_readable(found)
@@ -172,11 +171,11 @@ def _is_unreadable(lock: FeatureLock) -> bool:
 
 
 def _made_readable(found: LockStatus) -> bool:
-    """Let the owner of a lock file that forbids reading read it; ``True`` if that was done.
+    """Make this user's own lock file readable for its owner; ``True`` if that was done.
 
-    The original deletes what it can't read.  What the file says, and the kernel about its
-    holder, tells a lock that is alive from one that may go.  Another user's file stays as it
-    is: it may be a lock that is private.
+    The original deletes what it can't read.  Here the record, and the kernel's state of its
+    holder, decide whether it may be removed.  Another user's file is not changed: it may be a
+    private lock.
     """
     look = found.instance
     if sys.platform != "linux" or look is None or not _is_forbidden(found):
@@ -190,7 +189,7 @@ def _made_readable(found: LockStatus) -> bool:
             os.geteuid(),
         ):
             return False
-        # By the descriptor: the name may be another file's by now.
+        # By the descriptor: the path may name another file by now.
         os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(seen.st_mode) | stat.S_IRUSR)
     except OSError:
         return False
@@ -234,7 +233,7 @@ def _written(entry: os.DirEntry[str]) -> float:
     try:
         return entry.stat().st_mtime
     except OSError:
-        return -1.0  # it went away while we looked
+        return -1.0  # it was removed meanwhile
 
 
 def status(feature: str, gsd_dir: StrPath = GSD_DIR) -> LockStatus:

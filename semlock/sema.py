@@ -1,4 +1,4 @@
-"""sema: the text format of the Rust tool and of everybody who follows its protocol 1.0.
+"""sema: the text format of the Rust tool and of other programs with its protocol 1.0.
 
 A lock is stale by age alone, strictly older than ``stale_timeout`` seconds, whether its
 holder lives or not: that is the protocol's rule, and why ``semlock.Lock`` has another one.

@@ -1,8 +1,8 @@
 """semats: the text format of the TypeScript tool, with its stricter paths and softer parsing.
 
-A lock is stale when its holder is gone *and* it is older than ``stale_timeout``.  Where the
-tool itself looks and then renames over what it saw, this follows its meaning and not its
-way: a lock that appears in between is never overwritten.
+A lock is stale when its holder is gone *and* it is older than ``stale_timeout``.  The
+tool looks and then renames its record over the stale one.  semlock removes exactly the stale
+file, so a lock that appears between these steps is never overwritten.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Semaphore(TextLock):
         return decode(content)
 
     def release(self, *, force: bool = False) -> None:
-        """Let go of the lock; with ``force``, remove it also if another process holds it.
+        """Release the lock; with ``force``, remove it also if another process holds it.
 
         Without force it is the lock of this object or, as the protocol has it, one whose
         record names this process: a lock that was taken by other means than this object.

@@ -2,8 +2,8 @@
 
 A lock is stale when its time is over, whether its holder lives or not; a holder that needs
 longer refreshes it, by itself or with ``auto_refresh``.  Locks of semlock processes that are
-proven dead are taken over at once besides.  Everything else that the decision tree knows as
-a reason robs a holder that lives, and happens only when it is asked for by name.
+proven dead are taken over at once besides.  Each other reason of
+the decision tree takes the lock from a live holder, and applies only if the caller names it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _lock_at(
     kind: type[TaskLock] = TaskLock,
     **options: Any,
 ) -> TaskLock:
-    """Make the lock of which this is the file, for who is named or for this process."""
+    """Make the lock of which this is the file, for the named owner or for this process."""
     if owner is not None:
         whose = LockOwner.from_string(owner).replace(environment=environment, purpose=purpose)
     else:

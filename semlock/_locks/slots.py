@@ -57,7 +57,7 @@ class SlotLock:
         "_fair", "_head", "_last", "_locks", "_natives", "_retry", "path", "slots", "timeout",
     )  # fmt: skip
 
-    _one_slot: Any = Lock  # the class of each slot; it knows the thread that holds it
+    _one_slot: Any = Lock  # the class of each slot
     _patient = True  # whether a single try may sleep while the first waiter acts
     _who: Literal["thread", "task"] = "thread"
 

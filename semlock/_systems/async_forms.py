@@ -41,7 +41,7 @@ class SematsAsyncSemaphore(AsyncFileForm, semats.Semaphore):  # type: ignore[mis
     __slots__ = ("_holder",)
 
     def release(self, *, force: bool = False) -> None:
-        """Let go of the lock; with ``force``, remove it also if another process holds it."""
+        """Release the lock; with ``force``, remove it also if another process holds it."""
         semats.Semaphore.release(self, force=force)
         if crowded:
             self._released()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 GSD_DIR = ".gsd"
 
 STALE_SECONDS = 7200.0
-MAX_PID = 4_194_304  # the largest that Linux can be told to give
+MAX_PID = 4_194_304  # the largest that Linux can be configured for
 _MAX_AHEAD = 86_400.0
 
 # \Z and not $, which would let a final newline through.
@@ -49,8 +49,8 @@ def validate(feature: str) -> str:
 def decode(content: bytes) -> LockInfo:
     """Read ``pid:timestamp`` within its bounds; ``LockRecordError`` if it is anything else.
 
-    The numbers are what Python's ``int`` and ``float`` read, since that is how the original
-    reads them: a lock that it respects is never taken for no record here.
+    The numbers are what Python's ``int`` and ``float`` accept, as in the original, so that each
+    lock that the original respects is a record here too.
     """
     text = text_of(content).strip()
     first, _, second = text.partition(":")
@@ -69,12 +69,12 @@ def decode(content: bytes) -> LockInfo:
 
 
 def stale(stale_seconds: float | None = STALE_SECONDS) -> Policy:
-    """Give the rule: older than two hours, or no record and left alone for the grace time."""
+    """Give the rule: older than two hours, or no record and unchanged for the grace time."""
     return policy.Age(stale_seconds) | policy.Unreadable(GRACE)
 
 
 class FeatureLock(FileLock):
-    """The lock of one feature, with the words of ``semlock.Lock``.
+    """The lock of one feature, with the methods of ``semlock.Lock``.
 
     The directory is made where it is missing.  The record has no room for a token, so a
     process that is killed leaves its lock until it is two hours old.
@@ -129,10 +129,11 @@ class FeatureLock(FileLock):
             done = super()._refresh(patience)
         finally:
             if not done:
-                record.text = before  # which is what stands in the file
+                record.text = before  # what the file still contains
         return done
 
 
 def _record_of(pid: int, now: float) -> bytes:
-    # Seven places, as many as a float of today has, so that a refresh keeps the length.
+    # Seven decimals, the precision of a present-day float; the fixed length lets a refresh
+    # write in place.
     return f"{pid}:{max(0.0, now):018.7f}".encode("ascii")

@@ -39,7 +39,7 @@ _REMOVAL_PATIENCE = 0.002
 
 
 class Alone:
-    """What a lock asks of the manager that it belongs to; this one stands for none."""
+    """What a lock asks of its manager; this class is for a lock without one."""
 
     __slots__ = ()
 
@@ -81,9 +81,9 @@ class Judging(FileLock):
         if self._given_policy is not None:
             return super()._judge(frame, may_wait=endless)
         if found.unfinished:
-            # Nobody believes to hold it, so it is no lock yet, and no stale one either.
+            # Its creator has not published it yet, so it is neither held nor stale.
             return found.reason is not None and self._removed(found)
-        # One that this user may not remove is stale all the same: its error says who may.
+        # A lock that this user may not remove is stale too; the error names who may remove it.
         stale = found.reason is not None or inside.barred(found) is not None
         if self._should_reclaim is not None:
             question = ReclaimQuestion(
@@ -114,14 +114,14 @@ class Judging(FileLock):
         mine.refuse(own, frame)
 
     def _is_still(self, found: LockStatus) -> bool:
-        """Tell whether the instance that was looked at is there, and was left alone since."""
+        """Tell whether the same instance is there, unchanged."""
         seen, now = found.instance, self.status().instance
         if seen is None or now is None:
             return False
         return (seen.key, seen.content) == (now.key, now.content)
 
     def _is_removable(self, found: LockStatus) -> Steps[bool]:
-        """Ask whether a stale lock may be removed.  One whose holder lives never is."""
+        """Ask whether a stale lock may be removed; a live holder's lock may not."""
         look = found.instance
         if (
             self._stale_recovery != REMOVE_IF_UNCHANGED
@@ -140,11 +140,11 @@ class Judging(FileLock):
         return bool((yield Call(self._should_remove, snapshot)))
 
     def _removed(self, found: LockStatus) -> bool:
-        """Remove exactly what was judged; ``True`` if another try is worth while."""
+        """Remove exactly what was judged; ``True`` if another try may win."""
         try:
             remove_exactly(found, self._encoded, robs=False, patience=_REMOVAL_PATIENCE)
         except LockTimeoutError:
-            return False  # somebody sits on the guard, which counts as alive
+            return False  # another process has the guard, which counts as alive
         except PermissionError:
             if not may_make_locks_beside(self.path):
                 raise

@@ -58,7 +58,7 @@ _frame = sys._getframe
 
 _TRIES = 10
 
-# How long not to listen where the path is free and still not to be had.
+# How long to ignore that the path is free after a try of a free path has failed.
 _DEAF = 0.005
 
 
@@ -236,7 +236,7 @@ class SidecarLock(Judging):
         """Try until the lock is won, or nothing is left of the time or the retries."""
         began = monotonic()
         waiter = None
-        # A thread that waits for itself is an error only where nothing would ever end the wait.
+        # A thread's wait for its own lock is an error only if nothing would ever end it.
         retries = getattr(self._retry, "retries", 0)
         endless = may_deadlock and (timeout is None or timeout >= FOREVER) and retries is None
         until = 0.0
@@ -258,9 +258,9 @@ class SidecarLock(Judging):
                     raise timeout_error(self, monotonic() - began)
                 rest = pause
                 until = monotonic() + rest
-            # A pause that ends early since the lock is free goes on if others are faster, so
-            # that the schedule is kept.  If it was free and still not to be had, somebody is
-            # at work there: don't listen for a moment.
+            # If others are faster after the lock got free, the rest of the pause follows, so that
+            # the schedule is kept.  A free path that can't be taken is being worked on: ignore
+            # events for a moment.
             free = yield (
                 Pause(min(rest, _DEAF)) if free else PauseWhileHeld(rest, self._native)
             )
@@ -268,7 +268,7 @@ class SidecarLock(Judging):
     def _attempt(
         self, frame: FrameType, manager: Alone, *, endless: bool = False
     ) -> Steps[bool]:
-        """Try once, and again at once as often as the path turns out to be free, within bounds."""
+        """Try once, and again at once while the path is free, a bounded number of times."""
         for turn in range(_TRIES):
             if is_being_reclaimed(self.path) or self._is_anothers():
                 return False
@@ -293,7 +293,7 @@ class SidecarLock(Judging):
         return False
 
     def _try(self) -> int:
-        """Try once, for those who try many locks."""
+        """Try once, for a caller that tries many locks."""
         if is_being_reclaimed(self.path) or self._is_anothers():
             return capi.HELD
         text = Call(self._payload).pause()
@@ -327,8 +327,8 @@ class SidecarLock(Judging):
             mode=self._mode,
             durability=capi.DURABILITY[self._durability],
         )
-        # One thread at a time: the core reads the record that is laid out while it tries, and
-        # another thread's try through this object would lay out another one.
+        # One thread at a time: the core reads the record during the try, and a try of another
+        # thread by this object would replace it.
         with self._mutex:
             self._next = record
             self._native.record = record.cdata
@@ -338,11 +338,10 @@ class SidecarLock(Judging):
         return outcome
 
     def _is_kept(self) -> bool:
-        """Make sure that what was just won is not removed by a reclaimer that took it for stale.
+        """Check that no reclaimer is about to remove the new lock as the stale one.
 
-        fs-safe removes by name, under a guard that it took while the stale lock was there.
-        If the guard is gone now, so is what its owner removed; if it is not, the owner may be
-        about to remove ours.
+        fs-safe removes by name, under a guard that it took while the stale lock was there.  If
+        the guard is gone, the removal is over; if not, its owner may remove the new lock.
         """
         try:
             if not is_being_reclaimed(self.path):
@@ -372,14 +371,14 @@ class SidecarLock(Judging):
                     raise
             finally:
                 if not done and record is not None and before is not None:
-                    record.text = before  # which is what stands in the file
-            # If another thread let go and acquired anew meanwhile, what was written is the
-            # record of before; once more, and it is the right one.
+                    record.text = before  # what the file still contains
+            # If another thread has released and acquired meanwhile, an old record was written;
+            # writing again corrects that.
             if native.serial == serial:
                 return done
 
     async def release_async(self) -> None:
-        """Let go of the lock as ``release`` does, waiting for the guard in the event loop."""
+        """Release the lock as ``release`` does, waiting for the guard in the event loop."""
         import asyncio  # noqa: PLC0415 - whoever gets here has it
 
         end = monotonic() + GUARD_PATIENCE
@@ -391,7 +390,7 @@ class SidecarLock(Judging):
             try:
                 await asyncio.sleep(GUARD_PAUSE)
             except asyncio.CancelledError as error:
-                # The lock must not stay held because nobody waits for its end any more.
+                # The lock must be released even if the task that releases it is cancelled.
                 cancelled = error
         if outcome == capi.GUARDED:
             raise explain.guarded_error(self.path, "released")

@@ -1,4 +1,4 @@
-"""The lock object of the task lock: its record, its ways to be taken, and its log."""
+"""The task lock: acquiring, taking over, refreshing, and its audit log."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from semlock._systems.task_owner import Environment, Purpose
     from semlock._waiting.steps import Steps
 
-# What part of the time between two refreshes passes when the first of them failed.
+# After a failed refresh, the part of the interval until the next one.
 _TRY_AGAIN = 1 / 15
 
 
@@ -108,7 +108,7 @@ class TaskLock(TakingOver):
             self._retry = Pauses(self._encoded)
         whose = self.owner.owner
         self._audit = AuditLog(self.path, whose, on=audit, mode=mode, clock=clock)
-        # Whatever a record can't hold is refused here, and not when the lock is wanted.
+        # What a record can't contain is refused now, and not in acquire().
         self._lay_out()
 
     def _leave_to(self, owner: Process, *, guarded: bool) -> None:
@@ -160,7 +160,7 @@ class TaskLock(TakingOver):
 
     def _forget_after_fork(self) -> None:
         super()._forget_after_fork()
-        self._plain = None  # it names the parent
+        self._plain = None  # the record names the parent process
 
     # ------------------------------------------------------------------ acquiring
 
@@ -210,11 +210,11 @@ class TaskLock(TakingOver):
             ) from None
 
     def _depth(self) -> int:
-        """Say how often the lock is held by who asks."""
+        """Say how often the caller holds the lock."""
         return int(self._native.depth) if self._is_mine() else 0
 
     def _undo_beyond(self, depth: int, before: int) -> None:
-        # What the engine was interrupted in, it has undone itself; what came after it has not.
+        # BaseLock has undone what it was interrupted in, but not what came after.
         if self._depth() > depth:
             self._undo(before)
 
@@ -231,7 +231,7 @@ class TaskLock(TakingOver):
         self._reclaimed = taken
 
     def _settle_reclaim(self, *, won: bool) -> None:
-        """Forget from whom the lock was taken: whoever comes in between is another holder."""
+        """Forget from whom the lock was taken: a later try meets another holder."""
         taken, self._reclaimed = self._reclaimed, None
         if taken and not won:
             self._audit.reclaimed(*taken, acquired=False)
@@ -296,11 +296,11 @@ class TaskLock(TakingOver):
         if self._heartbeat is not None and self._native.held:
             from semlock._locks import heartbeat  # noqa: PLC0415 - threads, for those who ask
 
-            # The next beat would come when the time is over.
+            # Otherwise the next beat would come when the lock has expired.
             heartbeat.watch(self, self._heartbeat * _TRY_AGAIN)
 
     def check(self) -> None:
-        """Make sure that the lock is still held: ``LockLostError`` if somebody took it."""
+        """Make sure that the lock is still held: ``LockLostError`` if it was taken."""
         try:
             super().check()
         except LockLostError:
@@ -308,14 +308,14 @@ class TaskLock(TakingOver):
             raise
 
     def release(self) -> None:
-        """Let go of the lock; ``LockLostError`` if somebody has taken it meanwhile."""
+        """Release the lock; ``LockLostError`` if it was taken meanwhile."""
         endings, depth = self._native.endings, self._native.depth
         try:
             super().release()
         except (SemlockError, OSError):
             raise
         except BaseException:
-            self._end(endings)  # it was interrupted before the engine could see to that
+            self._end(endings)  # an interrupt came before BaseLock could release it
             raise
         self._note_released(endings, depth)
 
@@ -358,7 +358,7 @@ class TaskLock(TakingOver):
             self._audit.released()
 
     def _note_lost(self) -> None:
-        # Once for each time that it was won, however often somebody asks.
+        # Once for each win, however often the caller asks.
         if self._lost_win != self._native.serial:
             self._lost_win = self._native.serial
             self._audit.lost()
