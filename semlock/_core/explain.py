@@ -1,4 +1,4 @@
-"""The words of a lock's errors: what happened at which path, who holds it, and the way out."""
+"""The texts of a lock's errors: what happened at which path, who holds it, and what to do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_DIRECTORY = (-errno.ENOENT, -errno.ENOTDIR, -3)
 
 
 def where(place: tuple[CodeType, int] | None) -> str:
-    """Say where a place in the code is, which was kept in the cheapest form."""
+    """Name file and line of a place in the code."""
     if place is None:
         return "an unknown place"
     code, instruction = place
@@ -114,7 +114,7 @@ def timeout_error(lock: BaseLock, waited: float) -> LockTimeoutError:
 
 
 def _held_by(lock: BaseLock, found: LockStatus | None) -> str:
-    """Say who holds a lock, and a way out that robs no one who is at work."""
+    """Name the holder, and a way out that takes no lock from a live holder."""
     if found is None or found.state == "free":
         return "it was held until now. Try again, or wait longer (timeout=)"
     held = f"it is held by {found.holder}"
@@ -241,7 +241,7 @@ def not_held_error(lock: LockObject) -> NotHeldError:
 
 
 def guarded_error(path: str, intent: str, status: LockStatus | None = None) -> LockTimeoutError:
-    """Say that another process locks the file itself, and how to find it."""
+    """Say that another process has the guard of the file, and how to find it."""
     if sys.platform == "win32":
         how, finders = (
             "or has it open without sharing its deletion",

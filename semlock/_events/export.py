@@ -1,4 +1,4 @@
-"""The counters for those who collect them: the text of Prometheus, and OpenTelemetry."""
+"""The counters for monitoring: the text of Prometheus, and OpenTelemetry."""
 
 from __future__ import annotations
 

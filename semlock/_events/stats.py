@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _BUCKETS = 31
 BOUNDS: tuple[float, ...] = tuple(2**power / 1e6 for power in range(_BUCKETS))
 
-# Programs that lock a path per job would fill the memory; what comes later counts in one place.
+# Bounded, because a program may lock a new path for each job; later paths share one entry.
 PATHS_LIMIT = 1000
 OTHERS = "(others)"
 
@@ -202,7 +202,7 @@ class _Counter:
         self.reset()
 
     def reset(self) -> None:
-        # Of the kind that a signal handler can take again in the same thread.
+        # Reentrant, because a signal handler may take it again in the same thread.
         self._mutex = RLock()
         self._total = Counts()
         self._locks: dict[str, Counts] = {}

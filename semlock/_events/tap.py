@@ -3,9 +3,8 @@
 A listener is called with the name of the event, the lock's path, the time of the monotonic
 clock in nanoseconds, and the event's fields.  docs/seeing.md tells what they are.
 
-The sink is set when the first listener comes and taken away when the last one goes.  It is
-called inside of the ``try`` in which a lock was won, so what a call has won is given back when
-the call is struck, however much is told in between.
+The sink is set with the first listener and removed with the last one.  It is called inside of the
+``try`` in which a lock was won, so an interrupt in a listener releases what the call has won.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ if TYPE_CHECKING:
     Fields: TypeAlias = dict[str, Any]
     Listener: TypeAlias = Callable[[str, str, int, Fields], object]
 
-# Held while listeners come and go, also by code that decides whether one is to come.  Of the
-# kind that a signal handler can take again in the same thread.
+# Held while listeners are added and removed.  Reentrant, because a signal handler may take it
+# again in the same thread.
 changing = RLock()
 
 _listeners: tuple[Listener, ...] = ()
 
-# The threads that are telling just now.  A listener may use locks too, and would hear of
-# them for ever.
+# The threads that call listeners now.  A listener may use locks too, and their events would call
+# it again without end.
 _telling: set[int] = set()
 
-# By their tokens, the holds that have not ended: in which thread they began, and when; 0 for
-# one that had begun before the first listener came.
+# The holds that have not ended, by token: their thread and when they began; 0 for one that began
+# before the first listener.
 _holds: dict[bytes, tuple[int, int]] = {}
 
 
@@ -72,7 +71,7 @@ def unlisten(listener: Listener) -> None:
 def _forget() -> None:
     global changing  # noqa: PLW0603 - another thread may have held it
     changing = RLock()
-    # The child holds nothing, and none of the threads came along.
+    # The child holds nothing, and has none of the parent's other threads.
     _holds.clear()
     _telling.clear()
 
@@ -86,7 +85,7 @@ def tell(event: str, path: str, at: int, fields: Fields) -> None:
     if thread in _telling:
         return
     if thread in registry.own_threads:
-        # What listens may wait, and this thread keeps locks alive.
+        # A listener may block, and this thread must go on refreshing locks.
         from semlock._core import callbacks  # noqa: PLC0415 - it is there: the thread is its user
 
         callbacks.call("events", partial(tell, event, path, at, fields))
@@ -170,7 +169,7 @@ class _Sink:
         try:
             _tell("request", lock, asked)
             yield from steps
-            if inside.native(lock).serial != before:  # else a manager has it already
+            if inside.native(lock).serial != before:  # else a manager holds it already
                 _took(lock, asked)
         except BaseException as error:
             self.failed(lock, asked, error)

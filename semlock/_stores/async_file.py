@@ -1,4 +1,4 @@
-"""The file store for tasks: their waits, and the line in which those of one loop stand."""
+"""The file store for tasks: their waits, and the line of the waiters of one loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class InFilesForTasks:
-    """What differs for tasks where a lock is a file; it stands before ``AsyncForm``."""
+    """The file store's part for tasks; it comes before ``AsyncForm`` in the bases."""
 
     __slots__ = ()
 
@@ -73,12 +73,12 @@ class InFilesForTasks:
         if waiter.stands or not self._native.turns:
             outcome: int = super()._try_in_turn(waiter)  # type: ignore[misc]
             return outcome
-        return self._try()  # after those who stand in the queue
+        return self._try()  # not before the waiters in the queue
 
     # ------------------------------------------------------------------ letting go
 
     def release(self) -> None:
-        """Let go of the lock; the errors are those of ``Lock.release``."""
+        """Release the lock; the errors are those of ``Lock.release``."""
         super().release()  # type: ignore[misc]
         if crowded:
             self._released()
@@ -94,7 +94,7 @@ class InFilesForTasks:
             self._released()
 
     def _released(self) -> None:
-        """Have the first who waits for this lock in this loop look at once."""
+        """Wake the first waiter for this lock in this loop."""
         turns = (NO_TURNS, TAKE_TURNS, FAIR)
         rules = {None, None if self._policy is None else rules_of(self._policy)}
         released_here(*((self.path, each, rule) for each in turns for rule in rules))

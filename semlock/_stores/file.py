@@ -1,8 +1,8 @@
 """The file store: a lock is held exactly while a file exists at its path.
 
-``InFiles`` is what a lock's class mixes in.  ``acquire`` and ``release`` answer the usual case by
-one call into C in the frame that the user has called; all else goes the way of all stores.  Owner,
-depth, serial and endings are in C's structure, which the call that wins or releases writes itself.
+A lock's class mixes ``InFiles`` in.  ``acquire`` and ``release`` handle the usual case by one call
+into C, in the frame that the user has called; the rest is as in all stores.  Owner, depth, serial
+and endings are in C's structure, and the C call that wins or releases sets them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 else:
     BaseLock = object
 
-# A holder that was alive is judged again when a tenth of the time that it has been watched
-# has passed, within these bounds: soon after it was first seen, and hardly ever later on.
+# A live holder is judged again after a tenth of the time that it has been watched, within these
+# bounds: soon after it was first seen, and rarely later.
 _FIRST_LOOK = 10_000_000
 _LAST_LOOK = 200_000_000
 
@@ -59,7 +59,7 @@ class InFiles(BaseLock):
 
     __slots__ = ()
 
-    # The slots of each class that has this.
+    # The slots that each class with this mixin needs.
     SLOTS = (
         "_durability", "_encoded", "_first_seen", "_laid_out", "_make_dirs", "_mode", "_owner",
         "_path_at", "_record", "_seen",
@@ -67,15 +67,15 @@ class InFiles(BaseLock):
 
     _native: semlock_lock
 
-    # Whether other programs take such locks over by writing their record into the file, so that
-    # it is read whenever it is asked whether the lock is still held.
+    # Whether other programs take such locks over by writing into the file.  Then the record is
+    # read to find out whether the lock is still held.
     _strict = False
 
     # Whether waiters stand in a queue, and when holders make way for them.
     _turns = NO_TURNS
 
-    # Whether the record must be laid out anew for each try, because the core can't fill in
-    # what changes (a payload that the user computes, a time in another form).
+    # Whether each try needs a new record, because the core can't fill in what changes (a payload
+    # that the user computes, a time in another form).
     _each_time = False
 
     def __init__(
@@ -121,8 +121,8 @@ class InFiles(BaseLock):
         native.turns = FAIR if fair else self._turns
         native.vouched = policy is None
         native.strict = self._strict
-        # Last, so that __del__ never sees a structure that is not ready: its zeroes would name
-        # the program's own descriptor 0.
+        # Last, so that __del__ never sees a structure that is not ready: a zero there is the
+        # program's own descriptor 0.
         self._native = native
         registry.add(self)
 
@@ -151,21 +151,21 @@ class InFiles(BaseLock):
         return bytes(text)
 
     def _leave_to(self, owner: Process, *, guarded: bool) -> None:
-        """Have the record name another process, whose lock it is from now on.
+        """Have the record name another process as the holder.
 
-        If it is guarded this process keeps it until it is released, else it is left there.
+        If guarded, this process keeps the lock until it releases it; else only the file stays.
         """
         self._owner = owner, guarded
         self._record = None
 
     def _lay_out(self) -> None:
         if self._record is not None and self._native.owner:
-            return  # some thread tries or holds by this record, so it must stay as it is
+            return  # a thread tries or holds with this record, so it must not change
         record = self._compose(None if self._owner is None else self._owner[0])
         if self._owner is not None:
             record.cdata.detached = not self._owner[1]
-        # The core may still read an earlier one, in a try of another thread that has just begun.
-        # Appended and cut in one step each, for two threads may lay out at once.
+        # A try of another thread may still read an earlier record, so some are kept.  Append and
+        # cut are one step each, because two threads may do this at once.
         self._laid_out.append(record)
         del self._laid_out[:-_RECORDS_KEPT]
         self._native.record = record.cdata
@@ -184,7 +184,7 @@ class InFiles(BaseLock):
                 self._lay_out()
             outcome = try_lock(native, POOL)
             if outcome == OK and self._heartbeat is None:
-                # What _settle does too, without the call: this is the way of nearly all.
+                # As in _settle, but without a call: this is the hot path.
                 self._place = (frame.f_code, frame.f_lasti)
             elif outcome in _HAD:
                 self._settle(outcome, frame)
@@ -195,10 +195,10 @@ class InFiles(BaseLock):
             raise
 
     def release(self) -> None:
-        """Let go of the lock.
+        """Release the lock.
 
         ``NotHeldError`` if it is not held here; ``LockLostError`` if it was removed
-        meanwhile, in which case the file at the path, if any, is theirs and stays.
+        meanwhile; then a file at the path is another holder's and stays.
         """
         native = self._native
         endings = native.endings
@@ -243,7 +243,7 @@ class InFiles(BaseLock):
         return try_anyway(self._native, POOL)
 
     def _made_dirs(self, outcome: int) -> bool:
-        """Make the path's missing directories, if a try failed by them and that was asked for."""
+        """Make missing directories if a try failed for them and ``make_dirs`` is set."""
         if not self._make_dirs or outcome not in explain.NO_DIRECTORY:
             return False
         parent = os.path.dirname(self.path)
@@ -267,11 +267,11 @@ class InFiles(BaseLock):
         return outcome
 
     def _waiter(self, timeout: float | None, asked: int) -> Attempt:
-        del asked  # a thread asks when it begins to wait
+        del asked  # a thread's wait begins now
         native = self._native
         queue = native if native.turns else None
         wait = waits.Wait((native,), queue, self._record)
-        # The core can try by itself where nothing has to be laid out anew for each try.
+        # The core tries by itself unless each try needs a new record.
         lock = native if native.turns and not self._each_time else None
         waiter = Waiter(timeout, self._retry, wait=wait, lock=lock, notice=notice_of(self))
         if self._policy is not None:
@@ -279,7 +279,7 @@ class InFiles(BaseLock):
         return waiter
 
     def _give_way(self) -> None:
-        # Those who were woken by our release may be waiting for our processor.
+        # Waiters that our release has woken may need this processor.
         capi.give_way()
 
     def _let_go(self) -> int:
@@ -296,8 +296,8 @@ class InFiles(BaseLock):
             super()._finish_release(outcome)
 
     def _note_kept_claim(self) -> None:
-        # From now on this process leaves a file here while it idles, so it tidies up after
-        # those who were killed while they did.
+        # From now on this process keeps a file here while it idles, so it also removes such files
+        # of killed processes.
         registry.first_claim_kept()
         sweep(os.path.dirname(self.path))
 
@@ -346,7 +346,7 @@ class InFiles(BaseLock):
             return None  # another process has the guard, which counts as alive
         except PermissionError:
             if not may_make_locks_beside(self.path):
-                raise  # nor would this user get the lock when it is free
+                raise  # nor could this user take the lock when it is free
             return None
 
     def _holder_of(self, seen: Instance) -> BaseLock | None:
@@ -386,13 +386,13 @@ class InFiles(BaseLock):
         forget: Callable[[Any, Any], object] = capi.forget_lock,
         keep: Callable[[InFiles], object] = registry.keep,
     ) -> bool:
-        # All that this needs it has itself, like __del__, which calls it.
+        # Its needs are default arguments, as in __del__, which calls it.
         if hold_of(self._native, pool) != held:
             discard(self)
             forget(self._native, pool)
             return False
-        # When a lock ends must not depend on the garbage collector, least of all for code
-        # that it is to protect: it stays held, which can be seen and found.
+        # The garbage collector must not decide when a lock ends: the protected code may still
+        # run.  So it stays held, and status shows that.
         keep(self)
         return True
 
@@ -403,7 +403,7 @@ class InFiles(BaseLock):
         capi.holds(self._native)
 
     def _follow_fork(self) -> None:
-        # The record names the parent.
+        # The record names the parent process.
         registry.follow_fork()
         self._record = None
         self._lay_out()

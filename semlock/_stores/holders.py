@@ -1,7 +1,7 @@
 """Which object of this process holds what is at a path, and whether two paths are one lock's.
 
-A lock is one lock by whatever path, form and object it is used: what is at its path is one file,
-and the object that holds that file knows who holds it.
+A lock is the same by any spelling of its path, any form and any object: the file at its path is
+one file, and one object of this process holds it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from semlock._stores.file import InFiles
 
-# So many objects are looked through at once; where there are more, the record is asked first
+# Up to so many objects are searched directly.  With more, the record is read first: it says
 # whether this process holds the lock at all.
 _FEW = 64
 
 
-# Who holds an instance: an object of this process, or another process.  A crowd of tasks that
-# waits for one of them asks once.
+# The known holder of an instance: an object of this process, or another process.  Of thousands
+# of tasks that wait for one instance, only the first reads its record.
 def _FOREIGN() -> None:  # noqa: N802 - a constant, of the form of a reference
     """Stand for the object that another process has."""
 
@@ -41,7 +41,7 @@ def place_of(path: str) -> tuple[object, ...]:
         found = os.stat(head)
     except OSError:
         return head, name
-    # Where directories have no numbers, their paths must do.
+    # Where directories have no inode numbers, compare paths.
     return (found.st_dev, found.st_ino, name) if found.st_ino else (head, name)
 
 

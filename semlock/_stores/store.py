@@ -1,14 +1,15 @@
 """What a lock asks of the store that it stands on.
 
-``BaseLock`` has the words of the API and the loop of a wait: when to try, to judge, to give up,
-to refuse.  It knows no file.  A store fills in the methods of ``Store`` for its own locks::
+``BaseLock`` has the public methods and the loop of a wait: when to try, to judge, to give up, to
+refuse.  It uses no file.  A store implements the methods of ``Store`` for its own locks::
 
     class FileLock(InFiles, BaseLock): ...
 
-They stand in the lock's own class, and not in an object beside it, because the file store answers
-``acquire`` and ``release`` by one call into C each, in the frame that the user has called.
+They are methods of the lock's own class, and not of an object beside it, because the file store
+answers ``acquire`` and ``release`` by one call into C each, in the frame that the user has
+called.
 
-What a call says is an outcome (``_core/outcomes.py``).  Three rules make interrupts harmless:
+The result of a call is an outcome (``_core/outcomes.py``).  Three rules make interrupts harmless:
 
 * Each win raises ``Hold.serial``, in the step that wins.  A call that was interrupted compares
   it with the number before, and releases what it has won.
@@ -63,7 +64,10 @@ class Instance(Protocol):
 
     @property
     def witnessed(self) -> bool:
-        """Whether its holder is seen to live by a lasting sign, whose end the wait is told of."""
+        """Whether a lasting sign, such as a kernel lock, shows that its holder lives.
+
+        The end of that sign wakes a wait.
+        """
 
     @property
     def ctime_ns(self) -> int:
@@ -114,7 +118,7 @@ class Attempt(Protocol):
         """Skip this instance until it changes, or until that time of the store's clock."""
 
     def follow(self, pid: int, start: int) -> None:
-        """Hear of the end of the holder's process too."""
+        """End the pause also when the holder's process ends."""
 
     def end(self, won: Hold | None = None) -> None:
         """Give back what the wait had; ``won`` is what holds now, if it ended well."""
@@ -126,7 +130,7 @@ class Store(Protocol):
     _native: Any  # a ``Hold``
 
     def _try(self) -> int:
-        """Try once, after those whose turn it is.
+        """Try once, unless earlier waiters come first.
 
         OK, NESTED, MINE, HELD, LOOK (held; judge the holder), TURN (others are first), FORKED,
         or a negative error.
@@ -134,7 +138,7 @@ class Store(Protocol):
         raise NotImplementedError
 
     def _try_again(self) -> int:
-        """Try once, by one whose turn it is."""
+        """Try once, for a caller whose turn it is."""
         raise NotImplementedError
 
     def _let_go(self) -> int:
@@ -214,17 +218,17 @@ class Store(Protocol):
         raise NotImplementedError
 
     def _follow_fork(self) -> None:
-        """Go on as the process that this is now: a try has said FORKED."""
+        """Continue as the child after a fork: a try has returned FORKED."""
         raise NotImplementedError
 
     def _give_way(self) -> None:
-        """Let those run who are first and may have just been woken."""
+        """Let the first waiter run, which may just have been woken."""
         raise NotImplementedError
 
     def _place_kept(self) -> Hashable:
-        """Name what may stop to answer; each such place has a heartbeat thread of its own."""
+        """Name the place that may hang; each place has a heartbeat thread of its own."""
         raise NotImplementedError
 
     def _dropped(self) -> bool:
-        """Take note that nothing refers to the object any more; whether it holds all the same."""
+        """Note that the object is being deleted; ``True`` if it still holds the lock."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""One task's wait for a lock: in the line of its loop, and by the kernel's news as the first."""
+"""One task's wait for a lock: in the line of its loop; the first in line gets the events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from semlock._waiting.sleeping import Sleeper
     from semlock._waiting.waiter import Schedule
 
-# So often what is at the path may change while a ticket is taken.
+# How often the file at the path may change while a ticket is taken.
 _LOOKS = 3
 
 # A timeout that is longer never ends.
@@ -44,11 +44,11 @@ class AsyncWaiter(Waiter):
     :schedule: the pauses between its tries, if its lock has any
     :queue:   the structure of the lock in whose queue the wait stands
     :record:  what its ticket says
-    :line:    the line of the loop to stand in; ``None`` for a wait that goes by rules of its own
+    :line:    the line of the loop to stand in; ``None`` for none
     :fair:    whether a task that asked later must not get the lock before it
     :asked:   when the task asked, by ``now_ns``; 0 for now
     :stands:  whether it stands in the queue from the beginning, and not only after a lost race
-    :news:    whether to be told also what leaves nothing to be done: that others were faster
+    :news:    whether also events without an action are reported: that others were faster
     """
 
     __slots__ = (
@@ -136,7 +136,8 @@ class AsyncWaiter(Waiter):
             if self._scheduled:
                 wait.pace(by_caller=True)
             if wait.blind and not stands and self._queue is not None:
-                # It may never see the lock free, and only those in the queue are made way for.
+                # Without events it may never see the lock free, and holders make way only for
+                # waiters in the queue.
                 self.stand()
         return wait
 
@@ -148,8 +149,8 @@ class AsyncWaiter(Waiter):
         for _ in range(_LOOKS):
             if wait.wait(capi.now_ns()) != capi.LOOK:
                 break
-            # A wait takes its ticket after the holder was judged.  The task does that itself,
-            # soon.
+            # The core takes a ticket after the holder was judged.  The task will judge it soon
+            # itself.
             seen = capi.look(wait.path)
             if seen is None:
                 break
@@ -185,14 +186,14 @@ class AsyncWaiter(Waiter):
     def failed(self, outcome: int) -> None:
         """Take note of a try that failed.
 
-        If others were faster it goes by turns from now on.  Before that, nobody needs the
-        descriptor that a place costs.
+        If others were faster it enters the queue.  Before that, no wait needs the descriptor that a
+        place costs.
         """
         if not self.stands and (outcome == capi.TURN or self.passed_over):
             self.stand()
 
     def served(self) -> None:
-        """Take note that this one came in; in its turn, if it stood in the queue."""
+        """Note that this wait has won; in its turn, if it stood in the queue."""
         if self._wait is not None:
             super().served()
 
@@ -220,7 +221,7 @@ class AsyncWaiter(Waiter):
                 if self.due_at:
                     self._hub.timers.never(self)
             if line.first is self and not self.fair:
-                return True  # it may have been let go of in this moment
+                return True  # the lock may have been released just now
         if self._scheduled and self._until is None:
             pause = next(self._pauses, None)
             if pause is None:
@@ -230,7 +231,7 @@ class AsyncWaiter(Waiter):
         if self._free >= _LOST_RACES:
             self._free = 0
             await self._hub.rest(_FIRST * (0.5 + chance()))
-            wait.due()  # what was told meanwhile, nobody has heard
+            wait.due()  # events of that time are lost, so look again
         heard = self._hub.hear(wait, self._end_at(), news=self._news)
         if isinstance(heard, int):
             outcome = heard
@@ -251,12 +252,12 @@ class AsyncWaiter(Waiter):
         return True
 
     def _take_in(self, outcome: int, wait: LoopWait) -> None:
-        """Make of what was heard whether to judge the holder, and whether others were faster."""
+        """Find out from an event whether to judge the holder, and whether others were faster."""
         if outcome in (capi.FREE, capi.RACED):
             self.passed_over = True
             self.judge = False
         elif outcome == capi.LOOK:
-            # The second time somebody else has had it meanwhile, and was faster.
+            # The second time another holder has come meanwhile, which was faster.
             self.passed_over = self._looked
             self._looked = True
             self.judge = True
@@ -302,7 +303,7 @@ class AsyncWaiter(Waiter):
             self.wake()
 
     async def _grope_async(self, wait: LoopWait) -> None:
-        """Pause where this loop hears of nothing, and the core doesn't say when to look."""
+        """Pause where the loop gets no events and the core doesn't say when to look."""
         if self._until is not None:
             end, self._until = self._until, None
         else:
@@ -321,7 +322,7 @@ class AsyncWaiter(Waiter):
         wait.due()
 
     def judged(self, seen: capi.Instance, again_at: int | None) -> None:
-        """Let the instance be that was looked at, until some time of ``now_ns``, or for good."""
+        """Skip this instance until a time of ``now_ns``, or until it changes."""
         wait = self.wait()
         self.judge = None if self._scheduled or self.said == capi.BLIND else False
         wait.judged(wait.which, seen)
@@ -329,7 +330,7 @@ class AsyncWaiter(Waiter):
             self._check = again_at
 
     def follow(self, pid: int, start: int) -> None:
-        """Hear of the end of the holder's process, whose file doesn't tell of it."""
+        """End the pause also when the holder's process ends, which its file does not show."""
         wait = self.wait()
         if not wait.follow(pid, start):
             wait.due()
@@ -372,9 +373,9 @@ def waiter_here(
     asked: int = 0,
     notice: Notice | None = None,
 ) -> AsyncWaiter:
-    """Begin this task's wait for any of some locks, for a caller who acts on all that is said.
+    """Begin this task's wait for any of some locks, for a caller that acts on all events.
 
-    ``queue`` is the lock in whose queue it stands, ``about`` the path that people know, and
+    ``queue`` is the lock in whose queue it stands, ``about`` the path for reports, and
     ``line`` the name of the line of this loop that it stands in.
     """
     hub = hub_here()

@@ -1,4 +1,4 @@
-"""The core's part of a wait that an event loop hears of."""
+"""The core's part of a wait in an event loop."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Steps: each way to acquire is one generator, which a thread or a task of an event loop drives.
 
-The generator tries, and yields a ``Sleep`` when it has to wait: an object that knows what to
-wait for, and how a thread and a task do that.  What it gives is sent back; what goes wrong in
-it, an interrupt or the end of a cancelled task, is raised where the generator stands.
+The generator tries, and yields a ``Sleep`` when it has to wait: an object that says what to wait
+for, and how a thread and a task do that.  The result of the sleep is sent into the generator.  An
+exception in the sleep, such as an interrupt or a cancellation, is raised at the ``yield``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Steps: TypeAlias = Generator[Sleep, Any, T]
 
-# How long one who asks once waits to see whether those who are first use their turn.
+# How long a single try waits to see whether the first waiter uses its turn.
 _INSIST = 0.25
 _FIRST_INSIST = 0.0005
 _LONGEST_INSIST = 0.01
@@ -51,18 +51,18 @@ def run(steps: Steps[T]) -> T:
             value: T = end.value
             return value
         finally:
-            # A traceback that is kept would keep a suspended generator, and what it has.
+            # A kept traceback would keep a suspended generator alive, with its place in the queue.
             steps.close()
     except BaseException:
-        steps.close()  # an interrupt may have struck before the other one had begun
+        steps.close()  # again: an interrupt may have come before the call above
         raise
 
 
 async def run_async(steps: Steps[Any], wins: Wins, result: Any = None) -> Any:
     """Carry out all steps in the event loop.
 
-    It gives ``result`` where there is one, which was made before: behind the win nothing may
-    come in which a signal could still strike.  Else it gives what the generator does.
+    It returns ``result`` if there is one.  That is made before the win, because a signal that
+    arrives after it could leave the lock held.  Else it returns the generator's result.
     """
     try:
         try:
@@ -89,10 +89,10 @@ async def run_async(steps: Steps[Any], wins: Wins, result: Any = None) -> Any:
 
 
 class Wins:
-    """What a task's call has won so far, to be given back if the call fails.
+    """What a task's call has won so far, to be released if the call fails.
 
-    Whatever is won while the task sleeps was won by another one.  So one that is cancelled in
-    its sleep has nothing to give back but its place in the queue.
+    A win while the task sleeps is another task's.  So a task that is cancelled in its sleep
+    gives back only its place in the queue.
     """
 
     __slots__ = ("_before", "_locks")
@@ -110,14 +110,14 @@ class Wins:
         self._before = [inside.native(lock).serial for lock in self._locks]
 
     def give_back(self) -> None:
-        """Let go of what was won since then."""
+        """Release what was won since then."""
         if self._before is not None:
             for lock, serial in zip(self._locks, self._before, strict=True):
                 inside.undo(lock, serial)
 
 
 class Pause:
-    """So many seconds, whatever happens."""
+    """A pause of so many seconds, without events."""
 
     __slots__ = ("seconds",)
 
@@ -168,10 +168,10 @@ async def as_awaited(result: Awaitable[T] | T) -> T:
 
 
 def insisting(attempt: Callable[[], int]) -> Steps[int]:
-    """Try, and again while the lock is free and others are first, who may be stopped.
+    """Try again while the lock is free and an earlier waiter comes first, which may be stopped.
 
-    One who asks once must not fail because of them.  It ends when they use their turn, or when
-    the core has seen that they don't, which takes it ``SEMLOCK_STOPPED_NS``.
+    A single try must not fail because of a stopped process.  It ends when the waiter uses its
+    turn, or when the core has seen that it doesn't, after ``SEMLOCK_STOPPED_NS``.
     """
     pause = _FIRST_INSIST
     end = time.monotonic() + _INSIST

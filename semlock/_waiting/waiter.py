@@ -1,8 +1,8 @@
 """Waiting for a lock to change hands.
 
-This is the one seam between a lock that is held and the next try.  It may return early and
-often: whoever waits tries again and judges again.  Where the kernel tells of changes it
-sleeps until then; elsewhere it pauses.  Time, sleep and chance are injected.
+A wait sleeps between a failed try and the next one.  It may end too early: the caller then tries
+and judges again.  Where the kernel reports changes it sleeps until one comes; elsewhere it pauses.
+Time, sleep and chance can be replaced by tests.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _FIRST = 0.0005
 _LONGEST = 0.05
 _GROWTH = 1.6
 
-# However reliable events are, look for oneself so often.  The core does it where it can.
+# Even with events, look at the path so often.  The core does it where it can.
 _SAFETY = 1.0
 _CORE_LOOKS = sys.platform != "win32"
-# Longer than any wait, and still a number that the core knows.
+# Longer than any wait, and still in the range of the core's numbers.
 _FOREVER = 1e9
-# A time that the core says is over may be so a moment later by another clock.
+# The clocks differ: a time that is over for the core may be over here a moment later.
 _CLOCKS_DIFFER = 1e-4
-# A lock that was free but taken by others so many times in a row is worth a pause.
+# After so many lost races in a row, pause once.
 _LOST_RACES = 16
 
 
@@ -86,7 +86,7 @@ class Waiter:
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
-        # Looked up late, so that a test that replaces time.sleep reaches this too.
+        # Looked up at the call, so that a test can replace time.sleep.
         self._clock = clock or time.monotonic
         self._sleep = sleep or time.sleep
         pauses = None if schedule is None else schedule()
@@ -141,7 +141,7 @@ class Waiter:
         return 0 if self._wait is None else self._wait.which
 
     def tell(self, notice: Notice | None) -> None:
-        """Have people told of this wait."""
+        """Report this wait to ``on_wait`` and the log when that is due."""
         self._notice = notice
 
     def in_turn(self, *, fair: bool) -> bool:
@@ -152,7 +152,7 @@ class Waiter:
         """Take note of a try that failed."""
 
     def served(self) -> None:
-        """Take note that this one came in by one of several locks that share a queue."""
+        """Note that this wait won one of several locks that share a queue."""
         if self._queue is not None:
             capi.burst_began(self._queue)
 
@@ -197,7 +197,7 @@ class Waiter:
         return True
 
     def next_pause(self) -> float | None:
-        """Say how long to pause for those who sleep by themselves; ``None``: the time is over."""
+        """Give the next pause to a caller that sleeps itself; ``None``: the time is over."""
         now = self._clock()
         if self._deadline is not None and now >= self._deadline:
             return None
@@ -268,7 +268,7 @@ class Waiter:
         wait.due()
 
     def judged(self, seen: capi.Instance, again_at: int | None) -> None:
-        """Let the instance be that was looked at, until some time of ``now_ns``, or for good."""
+        """Skip this instance until a time of ``now_ns``, or until it changes."""
         blind = self._wait is None or (self._wait.blind and not _CORE_LOOKS)
         self.judge = None if blind or self._scheduled else False
         if self._wait is not None:
@@ -277,7 +277,7 @@ class Waiter:
                 self._check = self._clock() + max(0, again_at - capi.now_ns()) / 1e9
 
     def follow(self, pid: int, start: int) -> None:
-        """Hear of the end of the holder's process, whose file doesn't tell of it."""
+        """End the pause also when the holder's process ends, which its file does not show."""
         if self._wait is not None and not self._wait.follow(pid, start):
             self._wait.due()
 
@@ -292,7 +292,7 @@ class Waiter:
 class PauseWhileHeld(Pause):
     """So many seconds, or less: ``True`` if nothing is at the lock's path meanwhile.
 
-    It is for those who judge and try by rules of their own, at times of their own.  In the
+    It is for lock systems that judge and try by their own schedule.  In the
     event loop it is always the whole time.
     """
 
