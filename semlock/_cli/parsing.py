@@ -39,7 +39,15 @@ def parse(arguments: list[str]) -> Options:
         return options
     verb = table.find(first)
     if verb is None:
-        raise UsageError(f"there is no {first}{like(first, [v.name for v in table.VERBS])}")
+        if first.startswith("-"):
+            raise UsageError(f"there is no verb before {first}: options go behind the verb")
+        meant = like(first, [v.name for v in table.VERBS])
+        raise UsageError(
+            f"there is no {first}{meant}"
+            if meant
+            else f"there is no verb {first}. To hold a lock while a command runs: semlock run "
+            "LOCK -- COMMAND"
+        )
     options.verb = verb.name
     words = _read_options(verb, arguments[1:], options)
     if options.verb == "help" and verb.name != "help":

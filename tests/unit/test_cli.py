@@ -511,3 +511,18 @@ def test_no_line_of_the_help_is_wider_than_the_terminal():
         result = command("help", *line)
         assert result.returncode == 0
         assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (("x.lock", "make", "all"), "there is no verb x.lock. To hold a lock while a command"),
+        (("-n", "x.lock", "make"), "there is no verb before -n: options go behind the verb"),
+        (("--json", "status", "x.lock"), "there is no verb before --json: options go behind"),
+        (("rum", "x.lock", "make"), "there is no rum: did you mean run?"),
+    ],
+)
+def test_a_call_without_a_verb_is_told_where_it_goes(line, says):
+    result = command(*line)
+    assert result.returncode == 2
+    assert f"semlock: {says}" in result.stderr
