@@ -262,8 +262,9 @@ def test_what_one_user_leaves_in_a_sticky_directory_holds_up_no_other_user(
                 with held(semlock.Lock(shared_path)):
                     parent = stack.enter_context(stopped_ahead(shared_path, 4))
                     signal_all(parent, fate)
-                # The lock was root's, and its queue is too.
-                assert len(tickets(shared_path)) == 4
+                # The lock was root's, and its queue is too.  One that was killed a moment later
+                # than the one before it may have cleared that one's ticket.
+                assert 0 < len(tickets(shared_path)) <= 4
                 took = other.run(
                     f"begin = time.monotonic(); done = lock.{ask} is not False\n"
                     "took = time.monotonic() - begin; lock.release(); took if done else None"
