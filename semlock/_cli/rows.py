@@ -65,7 +65,8 @@ class Row:
         return tuple(
             printable(cell)
             for cell in (
-                self.name,
+                # Before its width is known: bytes that are no UTF-8 as \xff.
+                os.fsencode(self.name).decode("utf-8", "backslashreplace"),
                 holder,
                 tag,
                 "" if found.age is None else duration(found.age),

@@ -25,6 +25,9 @@ def timeline(options: Options) -> int:
         for fact in report.facts(trace, options.lock):
             print_json(fact)
         return OK
+    if not trace.events:
+        print_line(f"{options.lock}: there are no events in it yet")
+        return OK
     for line in report.report(trace, options.lock).splitlines():
         print_line(line)
     return OK

@@ -526,3 +526,23 @@ def test_a_call_without_a_verb_is_told_where_it_goes(line, says):
     result = command(*line)
     assert result.returncode == 2
     assert f"semlock: {says}" in result.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are any bytes on Linux")
+def test_a_name_of_any_bytes_keeps_the_columns_of_a_list(tmp_path):
+    for name in (b"\xff.lock", b"longer.lock"):
+        with open(os.fsencode(tmp_path) + b"/" + name, "wb") as file:
+            file.write(b"pid=77\n")
+    lines = command("list", str(tmp_path)).stdout.splitlines()
+    assert lines[2].startswith("\\xff.lock ")
+    assert lines[0].index("HOLDER") == lines[1].index("77") == lines[2].index("77")
+
+
+def test_an_empty_trace_is_told_in_a_line(tmp_path):
+    trace = tmp_path / "t.jsonl"
+    trace.touch()
+    result = command("timeline", str(trace))
+    assert (result.returncode, result.stdout) == (
+        0,
+        f"{trace}: there are no events in it yet\n",
+    )
