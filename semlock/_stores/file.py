@@ -12,13 +12,14 @@ import os
 from time import time
 
 from semlock._core import capi, events, explain, registry, waits
-from semlock._core.capi import POOL, WITNESSED, release_lock, this_thread, try_anyway, try_lock
+from semlock._core.capi import POOL, release_lock, this_thread, try_anyway, try_lock
 from semlock._core.cleaning import sweep
 from semlock._core.errors import LockTimeoutError
 from semlock._core.outcomes import FAIR, FREE, KEPT, NESTED, NO_TURNS, OK
 from semlock._core.status import absolute, look_at, remove_exactly
 from semlock._core.sticky import may_make_locks_beside
 from semlock._stores import holders
+from semlock._stores.file_record import FileRecord
 from semlock._waiting.notice import notice_of
 from semlock._waiting.steps import run
 from semlock._waiting.waiter import Waiter
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from semlock._locks.options import Durability
     from semlock._stores.store import Attempt, Instance
     from semlock._waiting.waiter import Schedule
-else:
-    BaseLock = object
 
 # A live holder is judged again after a tenth of the time that it has been watched, within these
 # bounds: soon after it was first seen, and rarely later.
@@ -54,7 +53,7 @@ _TRIES = 10
 _HAD = (OK, NESTED)
 
 
-class InFiles(BaseLock):
+class InFiles(FileRecord):
     """Makes of ``BaseLock`` a lock that is a file."""
 
     __slots__ = ()
@@ -125,38 +124,6 @@ class InFiles(BaseLock):
         # program's own descriptor 0.
         self._native = native
         registry.add(self)
-
-    # ------------------------------------------------------------------ what a lock system says
-
-    def _compose(self, owner: Process | None) -> capi.Record:
-        """Lay out the record of this process, or of an owner that the lock is for."""
-        raise NotImplementedError
-
-    def _decode(self, content: bytes) -> LockInfo:
-        """Read a record of this system; ``LockRecordError`` if it is none."""
-        raise NotImplementedError
-
-    def _text(self, record: capi.Record, stamp: int) -> bytes:
-        """Give the record as it stands in the file, with the time of winning or another."""
-        text = bytearray(record.text)
-        native = self._native
-        if record.stamp_at >= 0:
-            text[record.stamp_at : record.stamp_at + 10] = b"%010d" % max(0, stamp)
-        if record.token_at >= 0:
-            text[record.token_at : record.token_at + 32] = capi.token_of(native)
-        if record.witness_at >= 0:
-            witness, local = native.file.witness, native.file.local
-            claim = b"kept" if witness == WITNESSED else b"left" if local else b"none"
-            text[record.witness_at : record.witness_at + 4] = claim
-        return bytes(text)
-
-    def _leave_to(self, owner: Process, *, guarded: bool) -> None:
-        """Have the record name another process as the holder.
-
-        If guarded, this process keeps the lock until it releases it; else only the file stays.
-        """
-        self._owner = owner, guarded
-        self._record = None
 
     def _lay_out(self) -> None:
         if self._record is not None and self._native.owner:

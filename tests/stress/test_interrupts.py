@@ -263,6 +263,7 @@ def theirs(arena, neighbour):
 
 
 ENGINE = (
+    "_core/inside.py",
     "_locks/base.py",
     "_locks/lock_object.py",
     "_stores/file.py",

@@ -23,7 +23,7 @@ pytestmark = only_cpython
 MODULES = (
     "sidecar.py", "_systems/sidecar_manager.py", "_systems/sidecar_held.py",
     "_systems/sidecar_judging.py", "_systems/sidecar_lock.py", "_waiting/steps.py",
-    "_locks/base.py", "_locks/lock_object.py", "_stores/file.py",
+    "_locks/base.py", "_locks/lock_object.py", "_stores/file.py", "_core/inside.py",
 )  # fmt: skip
 FAST = {"durability": "none", "payload": lambda: {"pid": 1}}
 

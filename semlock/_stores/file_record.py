@@ -1,0 +1,57 @@
+"""What the record of a file lock says: as its lock system defines it, or for another process."""
+
+from __future__ import annotations
+
+from semlock._core import capi
+from semlock._core.capi import WITNESSED
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from semlock._core.compiled import semlock_lock
+    from semlock._core.identity import Process
+    from semlock._core.records import LockInfo
+    from semlock._locks.base import BaseLock
+else:
+    BaseLock = object
+
+
+class FileRecord(BaseLock):
+    """The part of ``InFiles`` for the content of the record, which a lock system defines."""
+
+    __slots__ = ()
+
+    _native: semlock_lock
+
+    if TYPE_CHECKING:
+        _owner: tuple[Process, bool] | None
+        _record: capi.Record | None
+
+    def _compose(self, owner: Process | None) -> capi.Record:
+        """Lay out the record of this process, or of an owner that the lock is for."""
+        raise NotImplementedError
+
+    def _decode(self, content: bytes) -> LockInfo:
+        """Read a record of this system; ``LockRecordError`` if it is none."""
+        raise NotImplementedError
+
+    def _text(self, record: capi.Record, stamp: int) -> bytes:
+        """Give the record as it stands in the file, with the time of winning or another."""
+        text = bytearray(record.text)
+        native = self._native
+        if record.stamp_at >= 0:
+            text[record.stamp_at : record.stamp_at + 10] = b"%010d" % max(0, stamp)
+        if record.token_at >= 0:
+            text[record.token_at : record.token_at + 32] = capi.token_of(native)
+        if record.witness_at >= 0:
+            witness, local = native.file.witness, native.file.local
+            claim = b"kept" if witness == WITNESSED else b"left" if local else b"none"
+            text[record.witness_at : record.witness_at + 4] = claim
+        return bytes(text)
+
+    def _leave_to(self, owner: Process, *, guarded: bool) -> None:
+        """Have the record name another process as the holder.
+
+        If guarded, this process keeps the lock until it releases it; else only the file stays.
+        """
+        self._owner = owner, guarded
+        self._record = None
