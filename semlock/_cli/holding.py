@@ -171,7 +171,7 @@ def _leave(lock: FileLock, name: str, owner: Process, options: Options) -> int:
 def _stranger(found: LockStatus, options: Options) -> Process | None:
     """Identify the owner if the record doesn't name it; ``None`` if it does.
 
-    The record may name this very process: a shell runs the last command of a subshell in its own
+    The record may name this process: a shell runs the last command of a subshell in its own
     process, which was the owner before.
     """
     me = this_process()

@@ -218,7 +218,7 @@ def _refusal(reason: str, passed: Sequence[str]) -> ValueError:
 
 
 def _runs_us_alone(argv: list[str]) -> bool:
-    """Tell whether a process was started to run this very command: its last words are ours."""
+    """Tell whether a process was started to run this command: its last arguments are the same."""
     ours = sys.argv[1:]
     count = len(ours)
     if not ours or len(argv) <= count or argv[-count:] != ours:

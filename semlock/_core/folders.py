@@ -105,7 +105,7 @@ class Folder:
         return os.path.join(self.path, name)
 
     def entry(self, name: str) -> str:
-        """Give a path to an entry of this very directory, even if the directory is moved."""
+        """Give a path to an entry of this directory, even if the directory is moved."""
         by_path = self._base is self.path and self._fd >= 0
         if by_path and not _same(self.path, self._fd, follow=self._parent is None):
             # There is no path by the descriptor here.  The directory could only be exchanged
@@ -134,7 +134,7 @@ class Folder:
         assert self._parent is not None
         try:
             entry = self._parent.entry(os.path.basename(self.path))
-            # A directory that is in use stays anyway, whoever may remove it.
+            # A directory that is in use stays anyway, whichever user may remove it.
             empty = not os.listdir(self.listed)
             if empty and (self._fd < 0 or _same(entry, self._fd, follow=False)):
                 os.rmdir(entry)

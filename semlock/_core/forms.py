@@ -4,7 +4,7 @@ Reading is lenient, because a lock in any form must be respected.  Removing is s
 be one that the system uses, and the content must be exactly one whole record.  So a document that
 quotes a record, or other JSON in a file named ``*.lock``, stays.
 
-Each system has one function.  It gets the path, the content, and whether the user named this very
+Each system has one function.  It gets the path, the content, and whether the user named this
 file; it returns what the record says, or ``None`` for a file that isn't claimed.
 """
 

@@ -41,7 +41,7 @@ class AsyncLock(AsyncFileForm, TextLock):  # type: ignore[misc]  # it refuses wh
 
     Use it with ``async with``, as a decorator of coroutine functions, or by its methods.  It
     excludes ``Lock`` and all other holders, tasks that share one object too.  Only waiting is
-    awaited: one try, and letting go, take microseconds and are plain methods.
+    awaited: a try and a release take microseconds and are plain methods.
 
     It works in asyncio's loops and in trio's.
     """

@@ -379,7 +379,7 @@ class SidecarLock(Judging):
 
     async def release_async(self) -> None:
         """Release the lock as ``release`` does, waiting for the guard in the event loop."""
-        import asyncio  # noqa: PLC0415 - whoever gets here has it
+        import asyncio  # noqa: PLC0415 - the caller has it
 
         end = monotonic() + GUARD_PATIENCE
         cancelled = None
