@@ -88,7 +88,7 @@ class TaskLock(TakingOver):
     ) -> None:
         if "heartbeat" in options:
             raise TypeError(
-                "a task lock is refreshed by the rules of its time: use auto_refresh"
+                "a task lock has no heartbeat: its ttl says when to refresh it. Use auto_refresh"
             )
         self.owner = LockOwner.of(owner).replace(environment=environment, purpose=purpose)
         default = ttl_for(self.owner.environment, self.owner.purpose)
