@@ -2,6 +2,8 @@
 
 import asyncio
 import pickle
+import re
+import sys
 
 import pytest
 
@@ -115,10 +117,12 @@ def test_the_way_out_of_a_deadlock_is_one_that_the_class_has(path):
 def test_a_path_that_is_there_twice_is_named(tmp_path):
     locks = [semlock.Lock(tmp_path / name) for name in ("a", "b", "c", "./b", "d", "a")]
     locks[3] = semlock.Lock(f"{tmp_path}/./b")
+    if sys.platform != "win32":  # paths are made plain there
+        assert locks[3].path.endswith("/./b")
     for count in (4, 5, 6):
-        with pytest.raises(ValueError, match=r"/\./b is there twice"):
+        with pytest.raises(ValueError, match=re.escape(f"{locks[3].path} is there twice")):
             semlock.acquire_all(locks[:count])
-    with pytest.raises(ValueError, match=r"/a is there twice"):
+    with pytest.raises(ValueError, match=re.escape(f"{locks[0].path} is there twice")):
         semlock.acquire_any([locks[0], locks[5]])
 
 
