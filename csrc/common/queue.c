@@ -238,6 +238,7 @@ semlock_place_join(semlock_place *place)
             return error;
         }
     }
+    semlock_queue_remove(&queue); /* a ticket in it may never have come to be */
     return SEMLOCK_BUSY;
 }
 
