@@ -139,7 +139,7 @@ def test_a_crowd_that_waits_costs_what_one_costs(path, counted, kind):
         assert counted.looks <= (12 if sys.platform != "win32" else 24)
         # The first one stands in the queue at last, which is a descriptor.
         assert descriptors() <= had + 1
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads  # earlier tests' may end meanwhile
         holder.release()
         await asyncio.gather(first, *tasks)
 
