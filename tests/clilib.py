@@ -64,7 +64,7 @@ def _refuse(word: str):
 
 
 def checked(line: str, kind: str) -> dict:
-    """Read one line of JSON as strictly as anybody does, and hold it against the json_objects."""
+    """Parse one line of strict JSON, and check it against the json_objects."""
     line.encode("ascii")
     fields = json.loads(line, parse_constant=_refuse)
     json.dumps(fields, ensure_ascii=False).encode("utf-8")  # no half characters

@@ -227,11 +227,11 @@ class TaskLock(TakingOver):
             self._settle_reclaim(won=outcome == capi.OK)
 
     def _take_note(self, taken: tuple[str, str]) -> None:
-        """Have the next record say from whom the lock was taken, and why."""
+        """Have the next record name the previous owner, and why the lock was taken."""
         self._reclaimed = taken
 
     def _settle_reclaim(self, *, won: bool) -> None:
-        """Forget from whom the lock was taken: a later try meets another holder."""
+        """Forget the previous owner: a later try meets another holder."""
         taken, self._reclaimed = self._reclaimed, None
         if taken and not won:
             self._audit.reclaimed(*taken, acquired=False)

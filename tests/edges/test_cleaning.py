@@ -512,7 +512,7 @@ def test_the_same_does_not_go_before_its_time_without_proof(what, contents, tmp_
 
 
 def test_what_a_living_process_has_closed_and_could_not_remove_goes(cleaner, tmp_path):
-    """Such a name is no lock, so its maker need not have ended: nobody has it open."""
+    """Such a name is no lock: no process has the file open, so its maker need not have ended."""
     lock = semlock.Lock(tmp_path / "a.lock")
     lock.acquire()
     record = Path(lock.path).read_bytes()

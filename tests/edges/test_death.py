@@ -141,7 +141,7 @@ def test_a_file_from_before_this_boot_is_dead(path):
     boot = semlock.status(path).info.boot
     with open(path, "r+b") as file:
         file.write(content.replace(boot.encode(), str(uuid.uuid4()).encode()))
-    # Nobody can set the time of a file's last change: the clock is told to be older instead.
+    # The time of a change of status can't be set, so the time that was read is changed instead.
     found = semlock.status(path)
     assert found.verdict == "unknown"
     found.instance.ctime_ns = semlock._core.capi.boot_time() - 10**10

@@ -1,4 +1,4 @@
-"""A child process owns nothing of its parent's, whoever forked it and whatever ran then.
+"""A child process owns nothing of its parent's, by whatever call it was forked.
 
 Python's ``os.fork`` runs hooks, a C library's ``fork`` runs those of C only, and a bare
 ``clone`` none at all.

@@ -37,7 +37,7 @@ FORMS = {
     "any": lambda path: Any(path),
     "all": lambda path: All(path),
 }
-# Who is on the way of whom: readers and plain locks know nothing of each other.
+# Which form blocks which: readers and plain locks do not see each other.
 PAIRS = [
     pair
     for pair in itertools.product(FORMS, repeat=2)

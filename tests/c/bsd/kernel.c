@@ -81,7 +81,7 @@ standin_close(int fd)
 /* What is asked of a number is asked of what these systems know: no signature of an owner, no
  * seals.  flock and fcntl locks are of one kind, in one list for each file: v_lockf in
  * lf_advlock() of XNU's kern_lockf.c, lf_advlock() of NetBSD and OpenBSD, flock(2) of FreeBSD.
- * So nobody may ask for an fcntl lock. */
+ * So the core must not ask for an fcntl lock. */
 int
 standin_fcntl(int fd, int command, ...)
 {
