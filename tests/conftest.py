@@ -9,6 +9,13 @@ import pytest
 
 import invariant
 import users
+from servers import (  # noqa: F401 - fixtures for all tests
+    certificates,
+    etcd_cluster,
+    etcd_server,
+    postgresql_server,
+    redis_server,
+)
 
 
 def pytest_configure() -> None:
