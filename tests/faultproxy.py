@@ -34,6 +34,7 @@ class _Link:
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.client, self.server = client, server
         self.losing: Fault | None = None  # its request was passed on, and its answer is lost
+        self.held_up = False  # by a partition
 
     def cut(self) -> None:
         for end in (self.client, self.server):
@@ -63,7 +64,8 @@ class FaultProxy:
         self._flowing.set()
         self._closed = self._refuses = False
         self._delays = {"request": 0.0, "answer": 0.0}
-        self.requests: list[bytes] = []  # what was sent to the server, piece by piece
+        self.requests: list[bytes] = []  # what clients have sent, piece by piece
+        self.passed: list[bytes] = []  # what of it the server was sent
         self.connections = 0
         self._listener = socket.create_server((LOOPBACK, 0))
         self.port = self._listener.getsockname()[1]
@@ -181,8 +183,13 @@ class FaultProxy:
                     break
                 if late := self._delays[kind]:
                     time.sleep(late)
+                link.held_up |= not self._flowing.is_set()
                 self._flowing.wait()
                 target.sendall(data)
+                if kind == "request":
+                    self.passed.append(data)
+            if kind == "request" and link.held_up and not self._closed:
+                return  # the end of the client was lost in the partition
         except OSError:
             pass
         self._flowing.wait()  # an end passes on as little as data does
