@@ -45,6 +45,7 @@ from os import environ
 from semlock._core.cleaning import Removed, clean
 from semlock._core.errors import (
     LockDeadlockError,
+    LockEngineError,
     LockHeldError,
     LockLostError,
     LockLostWarning,
@@ -77,6 +78,7 @@ __all__ = [
     "AsyncSlotLock",
     "Lock",
     "LockDeadlockError",
+    "LockEngineError",
     "LockHeldError",
     "LockInfo",
     "LockLostError",

@@ -27,8 +27,8 @@ _PATIENCE = 0.5
 _IDLE = 10.0  # seconds until an unused thread ends
 
 
-class _Calls:
-    """The calls of one process.  Only semlock's own threads use it, so no signal interrupts it."""
+class Calls:
+    """Threads that make calls: those with the same key in order, and others beside them."""
 
     __slots__ = ("_idle", "_lines", "_mutex", "_ready", "_threads", "dropped")
 
@@ -105,7 +105,7 @@ class _Calls:
             return None
 
 
-_calls = _Calls()
+_calls = Calls()
 
 
 def call(key: Hashable, function: Callable[[], object]) -> bool:
@@ -116,7 +116,7 @@ def call(key: Hashable, function: Callable[[], object]) -> bool:
 def _forget() -> None:
     # The threads don't exist in the child, and the mutex may have been locked.
     global _calls  # noqa: PLW0603 - one for each process
-    _calls = _Calls()
+    _calls = Calls()
 
 
 def _end() -> None:

@@ -94,5 +94,23 @@ class LockPathError(SemlockError, OSError):
         return rebuild, (kind, args, state | {"errno": self.errno, "filename": self.filename})
 
 
+class LockEngineError(SemlockError, OSError):
+    """An engine can't be reached, doesn't answer in time, or refuses a request.
+
+    ``address`` is the engine's, without user and password.  Also an ``OSError``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        status: LockStatus | None = None,
+        address: str | None = None,
+    ) -> None:
+        super().__init__(message, path=path, status=status)
+        self.address = address
+
+
 class LockLostWarning(UserWarning):
     """A lock was found lost while its ``with`` block ended with another exception."""

@@ -12,7 +12,7 @@ from semlock._core.capi import POOL, release_lock
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from typing import Any, Protocol
 
     from semlock._core.status import LockStatus
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
         def waits(self, lock: BaseLock) -> None:
             """Report that an acquire begins to wait."""
 
-        def release(self, lock: BaseLock) -> int:
-            """Release a lock by the core, and report the end of the hold: the core's outcome."""
+        def release(self, lock: BaseLock, let_go: Callable[[], int]) -> int:
+            """Release a lock by this call, and report the end of the hold: the call's outcome."""
 
         def lost(self, lock: BaseLock) -> None:
             """Report that a hold was found to be lost."""
@@ -59,8 +59,10 @@ sink: Sink | None = None
 
 def release(lock: BaseLock) -> int:
     """Release a lock by the core, and report that if there is a listener: the core's outcome."""
-    now = sink
-    outcome: int = release_lock(inside.native(lock), POOL) if now is None else now.release(lock)
+    now, native = sink, inside.native(lock)
+    if now is not None:
+        return now.release(lock, lambda: int(release_lock(native, POOL)))
+    outcome: int = release_lock(native, POOL)
     return outcome
 
 

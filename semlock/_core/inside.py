@@ -129,6 +129,12 @@ def holder_here(lock: Any) -> Any:
     return lock._holder_here()
 
 
+def token(lock: Any) -> str:
+    """Name the acquisition that is held, or was held last."""
+    name: str = lock._token()
+    return name
+
+
 def is_held_by(lock: Any, task: object) -> bool:
     """Tell whether a task holds a lock by this object."""
     return bool(lock._is_held_by(task))

@@ -15,7 +15,7 @@ from functools import partial
 from time import monotonic_ns
 
 from semlock._core import events, inside, registry
-from semlock._core.capi import KEPT, OK, POOL, release_lock, this_thread, token_of
+from semlock._core.capi import KEPT, OK, this_thread
 from semlock._core.errors import LockTimeoutError
 from semlock._core.queues import PREFIX
 
@@ -43,7 +43,7 @@ _telling: set[int] = set()
 
 # The holds that have not ended, by token: their thread and when they began; 0 for one that began
 # before the first listener.
-_holds: dict[bytes, tuple[int, int]] = {}
+_holds: dict[str, tuple[int, int]] = {}
 
 
 def listen(listener: Listener) -> None:
@@ -55,7 +55,7 @@ def listen(listener: Listener) -> None:
             events.sink = _SINK
             for lock in registry.all_locks():
                 if inside.native(lock).held:
-                    _holds.setdefault(token_of(inside.native(lock)), (0, 0))
+                    _holds.setdefault(inside.token(lock), (0, 0))
 
 
 def unlisten(listener: Listener) -> None:
@@ -108,19 +108,19 @@ def _took(lock: BaseLock, asked: int | None = None) -> None:
     """Tell that a lock was won, unless it was held already and only counts once more."""
     if inside.native(lock).depth != 1:
         return
-    token = token_of(inside.native(lock))
+    token = inside.token(lock)
     now = monotonic_ns()
     _holds[token] = (this_thread(), now)
     waited = 0 if asked is None else now - asked
-    _tell("acquire", lock, now, waited=waited, token=token.decode())
+    _tell("acquire", lock, now, waited=waited, token=token)
 
 
-def _left(lock: BaseLock, token: bytes, at: int, event: str = "release") -> None:
+def _left(lock: BaseLock, token: str, at: int, event: str = "release") -> None:
     """Tell that a hold is over, once; once more if an interrupt struck while that was told."""
     hold = _holds.get(token)
     if hold is None:
         return
-    fields: Fields = {"token": token.decode()}
+    fields: Fields = {"token": token}
     if hold[1]:
         fields["held"] = at - hold[1]
     try:
@@ -151,7 +151,7 @@ def _is_held_here(lock: BaseLock) -> bool:
     if inside.is_for_tasks(lock) or not native.held:
         return False
     # A heartbeat may borrow the lock for a moment.
-    hold = _holds.get(token_of(native))
+    hold = _holds.get(inside.token(lock))
     return hold is not None and hold[0] == this_thread()
 
 
@@ -198,23 +198,23 @@ class _Sink:
             found = None  # the next try will say what is wrong
         _tell("wait", lock, monotonic_ns(), **_holder(found))
 
-    def release(self, lock: BaseLock) -> int:
+    def release(self, lock: BaseLock, let_go: Callable[[], int]) -> int:
         native = inside.native(lock)
-        endings, token = native.endings, token_of(native)
+        endings, token = native.endings, inside.token(lock)
         # The time before it is released: holds that follow each other never overlap.
         at = monotonic_ns()
         try:
-            outcome: int = release_lock(native, POOL)
+            outcome = let_go()
             if outcome in (OK, KEPT):
                 _left(lock, token, at)
         except BaseException:
-            if native.endings != endings and (token_of(native) != token or not native.held):
+            if native.endings != endings and (inside.token(lock) != token or not native.held):
                 _left(lock, token, at)
             raise
         return outcome
 
     def lost(self, lock: BaseLock) -> None:
-        _left(lock, token_of(inside.native(lock)), monotonic_ns(), "lost")
+        _left(lock, inside.token(lock), monotonic_ns(), "lost")
 
     def refreshed(self, lock: BaseLock) -> None:
         _tell("refresh", lock, monotonic_ns())

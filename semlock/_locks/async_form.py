@@ -132,7 +132,12 @@ class AsyncForm(ForTasks):
 
         def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]: ...
         def _waiting(
-            self, outcome: int, timeout: float | None, frame: FrameType, asked: int = 0
+            self,
+            outcome: int,
+            timeout: float | None,
+            frame: FrameType,
+            asked: int = 0,
+            waiter: Attempt | None = None,
         ) -> Steps[None]: ...
         def _undo(self, before: int) -> None: ...
         def _is_of_thread(self) -> bool: ...

@@ -109,9 +109,17 @@ class BaseLock(LockObject):
             self._end(native.endings)
 
     def _waiting(
-        self, outcome: int, timeout: float | None, frame: FrameType, asked: int = 0
+        self,
+        outcome: int,
+        timeout: float | None,
+        frame: FrameType,
+        asked: int = 0,
+        waiter: Attempt | None = None,
     ) -> Steps[None]:
-        """Go on from the outcome of the first try until the lock is won or the time is over."""
+        """Go on from the outcome of the first try until the lock is won or the time is over.
+
+        ``waiter`` is the wait, if it has begun already.
+        """
         if timeout == 0:
             if outcome == TURN and self._native.turns == FAIR:
                 outcome = yield from insisting(self._try)
@@ -125,7 +133,8 @@ class BaseLock(LockObject):
         self._refuse_to_wait(frame, timeout)
         if outcome == TURN:
             self._give_way()
-        waiter = self._waiter(timeout, asked)
+        if waiter is None:
+            waiter = self._waiter(timeout, asked)
         won = None
         try:
             try:

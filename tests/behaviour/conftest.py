@@ -1,16 +1,20 @@
-"""The worlds that the suite runs in: each lock system on the file store, and a store in memory."""
+"""The worlds that the suite runs in: each lock system on files, a store in memory, engines."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from pathlib import Path
 
 import pytest
 
 import semlock
 from ini_system import INI
+from memory_engine import MemoryEngine, Server, space_on
 from memory_store import AsyncMemoryLock, Found, MemoryLock, Space
 from semlock import systems
 from semlock._core.queues import queue_of, tickets
+from semlock._engines.engine import HOLDS, Away
 from support import Child, take_away
 
 TESTS = Path(__file__).parent.parent
@@ -148,10 +152,107 @@ class Stranger:
         return True
 
 
-@pytest.fixture(params=[*systems.NAMES, "ini", "memory"])
+class OnEngine:
+    """One lock on an engine; ``connect`` gives another connection to it."""
+
+    has_queue = refuses_itself = True
+    taken_on_policy = False
+    ttl = 1.0
+
+    def __init__(self, name: str, space, connect) -> None:
+        self.name, self.space, self.connect = name, space, connect
+        self.place = "the lock"
+        self.outside = connect()
+
+    def lock(self, **options):
+        return self.space.Lock(self.place, **options)
+
+    def async_lock(self, **options):
+        return self.space.AsyncLock(self.place, **options)
+
+    def status(self):
+        return self.space.status(self.place)
+
+    def take_away(self) -> None:
+        first = self.outside.line(self.place, within=5)[0]
+        assert self.outside.remove(self.place, first.token, within=5)
+
+    def waiting(self) -> int:
+        return sum(not entry.holds for entry in self.outside.line(self.place, within=5))
+
+    def stranger(self):
+        return OtherClient(self)
+
+    def close(self) -> None:
+        self.space.close()
+        self.outside.close()
+
+
+class OtherClient:
+    """Another client of an engine, which stands for one in another process."""
+
+    pid = STRANGER
+
+    def __init__(self, world: OnEngine) -> None:
+        self._world = world
+        self._engine = world.connect()
+        self._token = "5" * 32
+        self._over = threading.Event()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._engine.close()
+
+    def hold(self) -> None:
+        record = f"pid={self.pid}\ntimestamp=1\ntoken={self._token}\n".encode()
+        place = self._engine.enter(
+            self._world.place, self._token, record, 1, waits=False, within=5
+        )
+        assert place.state == HOLDS
+        self._over.clear()
+        threading.Thread(target=self._renew, daemon=True).start()
+
+    def _renew(self) -> None:
+        while not self._over.wait(self._world.ttl / 5):
+            with contextlib.suppress(Away):
+                self._engine.renew([(self._world.place, self._token)], within=5)
+
+    def release(self) -> None:
+        self._over.set()
+        assert self._engine.leave(self._world.place, self._token, within=5)
+
+    def die(self) -> bool:
+        """End without a word: the lease ends, or the connection that is the witness."""
+        self._over.set()
+        self._engine.close()
+        return True
+
+
+def engine_world(name: str, request):
+    """Connect to an engine; the servers are started once."""
+    if name == "memory-engine":
+        server = Server()
+        return OnEngine(
+            name, space_on(server, OnEngine.ttl), lambda: MemoryEngine(server, OnEngine.ttl)
+        )
+    raise AssertionError(name)
+
+
+ENGINES = ("memory-engine",)
+
+
+@pytest.fixture(params=[*systems.NAMES, "ini", "memory", *ENGINES])
 def world(request, tmp_path):
     """One lock, and what can be done with it."""
-    return Memory() if request.param == "memory" else Files(request.param, tmp_path)
+    if request.param in ENGINES:
+        found = engine_world(request.param, request)
+        yield found
+        found.close()
+    else:
+        yield Memory() if request.param == "memory" else Files(request.param, tmp_path)
 
 
 @pytest.fixture

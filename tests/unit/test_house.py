@@ -22,6 +22,7 @@ ROOMS = [
     "_waiting",
     "_stores",
     "_locks",
+    "_engines",
     "_systems",
     "_events",
     "public",

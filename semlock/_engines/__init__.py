@@ -1,0 +1,1 @@
+"""Locks on servers and shared directories: what all engines share, and one module for each."""

@@ -1,0 +1,164 @@
+"""Addresses of engines: how they are read, and what of them may be shown.
+
+The table ``ENGINES`` has one row for each engine.  Passwords are nowhere in ``shown``, which is
+what errors, ``repr``, traces and statuses use.
+"""
+
+from __future__ import annotations
+
+import errno
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from semlock._core.errors import LockPathError
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from typing import Final
+
+# The most bytes of a name in UTF-8.
+LONGEST_NAME = 1024
+PREFIX = "semlock"
+
+
+class Row:
+    """One engine: the module in this room, the extra that brings its client, its usual port."""
+
+    __slots__ = ("databases", "extra", "module", "port", "tls")
+
+    def __init__(
+        self, module: str, extra: str, port: int, *, tls: bool = False, databases: str = ""
+    ) -> None:
+        self.module = module
+        self.extra = extra
+        self.port = port
+        self.tls = tls
+        # Whether the first part of the path names a database: "always", "digits" or never.
+        self.databases = databases
+
+
+ENGINES: Final = {
+    "redis": Row("redis", "redis", 6379, databases="digits"),
+    "rediss": Row("redis", "redis", 6379, databases="digits", tls=True),
+    "valkey": Row("redis", "redis", 6379, databases="digits"),
+    "valkeys": Row("redis", "redis", 6379, databases="digits", tls=True),
+}
+
+
+def is_address(text: object) -> bool:
+    """Tell whether a word names an engine, and not a file."""
+    return (
+        isinstance(text, str) and text.partition("://")[0].lower() in ENGINES and "://" in text
+    )
+
+
+class Address:
+    """An engine's address, in parts.
+
+    :hosts:   pairs of host and port, at least one
+    :database: which database of the server, where it has several
+    :path:    what follows, decoded and without the first slash: a lock's name, or nothing
+    :query:   the options behind ``?``
+    :shown:   the address without user and password, for messages
+    """
+
+    __slots__ = (
+        "ca", "cert", "database", "hosts", "key", "password", "path", "prefix", "query", "row", "scheme",
+        "shown", "user",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str | None = None,
+        ca: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        if not isinstance(url, str):
+            raise TypeError(f"an engine's address is text, not {type(url).__name__}")
+        scheme = url.partition("://")[0].lower()
+        known = ", ".join(f"{name}://" for name in ENGINES)
+        if "://" not in url or scheme not in ENGINES:
+            # Not the text itself: it may have a password.
+            raise ValueError(f"an engine's address begins with one of {known}")
+        self.scheme = scheme
+        self.row = ENGINES[scheme]
+        try:
+            parts = urlsplit(url)
+            login, _, places = parts.netloc.rpartition("@")
+            user, colon, password = login.partition(":")
+            self.user = unquote(user) or None
+            self.password = unquote(password) if colon else None
+            self.hosts = [_host(place, self.row.port) for place in places.split(",")]
+        except ValueError:
+            raise ValueError(
+                f"an address is {scheme}://[USER:PASSWORD@]HOST[:PORT][,HOST...]; of "
+                "one that was given, the hosts can't be read"
+            ) from None
+        if parts.fragment:
+            raise ValueError("an engine's address has no part behind #: write it as %23")
+        first, slash, rest = parts.path[1:].partition("/")
+        if self.row.databases == "always" or (self.row.databases and first.isdecimal()):
+            self.database, path = unquote(first), rest
+        else:
+            self.database, path = "", first + slash + rest
+        self.path = unquote(path, errors="surrogateescape")
+        self.query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        self.prefix = checked_prefix(
+            self.query.pop("prefix", PREFIX) if prefix is None else prefix
+        )
+        self.ca, self.cert, self.key = ca, cert, key
+        self.shown = f"{scheme}://{places}" + (f"/{self.database}" if self.database else "")
+
+    def __repr__(self) -> str:
+        return f"<Address {self.shown}>"
+
+
+def _host(place: str, port: int) -> tuple[str, int]:
+    if place.startswith("["):  # IPv6
+        host, _, rest = place[1:].partition("]")
+        if rest and rest[0] != ":":
+            raise ValueError
+        given = rest[1:]
+    else:
+        host, _, given = place.partition(":")
+    number = int(given) if given else port
+    if not 0 < number < 65536 or any(c.isspace() or c == "\0" for c in host):
+        raise ValueError
+    return host or "localhost", number
+
+
+def checked_prefix(prefix: object) -> str:
+    """Check what all names of a space begin with."""
+    if not isinstance(prefix, str) or not prefix.isprintable() or len(prefix) > 100:
+        raise ValueError("a prefix is printable text of at most 100 characters")
+    return prefix
+
+
+def checked_name(name: object) -> str:
+    """Check a lock's name; it is text of any kind, with slashes too."""
+    if not isinstance(name, str):
+        raise TypeError(f"a lock's name is text, not {type(name).__name__}")
+    if not name:
+        raise LockPathError("a lock's name can't be empty", path=name, code=errno.ENOENT)
+    if "\0" in name:
+        raise LockPathError(
+            f"a lock's name can't contain NUL: {name!r:.80}", path=name, code=errno.EINVAL
+        )
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise LockPathError(
+            f"a lock's name is text that UTF-8 can encode: {name!r:.80}",
+            path=name,
+            code=errno.EINVAL,
+        ) from None
+    if size > LONGEST_NAME:
+        raise LockPathError(
+            f"a lock's name has {size} bytes, more than {LONGEST_NAME}: {name!r:.40}... Use a "
+            "shorter one, such as a hash of it",
+            path=name,
+            code=errno.ENAMETOOLONG,
+        )
+    return name

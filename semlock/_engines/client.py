@@ -1,0 +1,255 @@
+"""The requests of a space: each is repeated with its token, bounded in time, and put into words.
+
+``Client`` is what lock objects ask.  It has the engine, and the keeper of their entries.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from time import monotonic
+
+from semlock._core import callbacks, registry
+from semlock._core.capi import this_thread
+from semlock._core.errors import LockEngineError
+from semlock._core.outcomes import LOST, OK
+from semlock._engines.clock import now
+from semlock._engines.engine import GONE, HOLDS, Away, Refused
+from semlock._engines.keeper import Keeper
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from semlock._engines.address import Address
+    from semlock._engines.engine import Engine, Entry
+    from semlock._engines.ticket import Ticket
+
+    T = TypeVar("T")
+
+# How long an interrupted or cancelled call tries to take its entry out before it leaves that to
+# the thread of the space.
+_SHORT = 0.25
+
+# The clients of the parent process: their connections must not be closed by the child.
+_parents: list[Client] = []
+_mine: list[Client] = []
+
+
+class Client:
+    """The connection of a space, and what its locks ask of it."""
+
+    def __init__(self, engine: Engine, address: Address, ttl: float) -> None:
+        self.engine = engine
+        self.address = address
+        self.ttl = ttl
+        self.guard = threading.RLock()
+        self.keeper = Keeper(engine, ttl)
+        self._pid = os.getpid()
+        self.calls = callbacks.Calls()  # what tasks ask for
+        self._dropped: list[Any] = []  # objects that were deleted while they held
+        self.closed = False
+        _mine.append(self)
+
+    # ------------------------------------------------------------------ names and words
+
+    def path_of(self, name: str) -> str:
+        """Give a lock's address, which is its path in messages, events and traces."""
+        return f"{self.address.shown}/{name}"
+
+    def is_parents(self) -> bool:
+        """Tell whether this process was forked off after the space was connected."""
+        return self._pid != os.getpid()
+
+    def forked_error(self, path: str | None = None) -> LockEngineError:
+        """Make the error of a space that is used in a child process."""
+        return self.failed(
+            f"{self.address.shown} was connected before this process was forked off, and the "
+            "connection is its parent's. Connect again in the child: semlock.connect(...)",
+            path,
+        )
+
+    def error(self, what: str, failure: Exception, path: str, tried: float) -> LockEngineError:
+        """Say what could not be done, and why."""
+        for_long = f" within {tried:.1f} s" if tried >= 0.05 else ""
+        return self.failed(
+            f"{path} could not be {what}{for_long}: {failure} ({self.address.shown})", path
+        )
+
+    def failed(self, message: str, path: str | None) -> LockEngineError:
+        return LockEngineError(message, path=path, address=self.address.shown)
+
+    # ------------------------------------------------------------------ requests
+
+    def call(
+        self,
+        what: str,
+        path: str,
+        request: Callable[..., T],
+        *arguments: Any,
+        timeout: float | None = None,
+    ) -> T:
+        """Make a request, and again if there was no answer, until the time is over."""
+        self._refuse()
+        began = monotonic()
+        limit = self.keeper.patience if timeout is None else timeout
+        pause = 0.02
+        while True:
+            left = limit - (monotonic() - began)
+            try:
+                return request(*arguments, within=max(0.01, min(left, self.keeper.patience)))
+            except Refused as failure:
+                raise self.error(what, failure, path, monotonic() - began) from None
+            except Away as failure:
+                left = limit - (monotonic() - began)
+                if left <= pause:
+                    raise self.error(what, failure, path, monotonic() - began) from None
+            threading.Event().wait(pause)
+            pause = min(2 * pause, 0.5)
+
+    def _refuse(self) -> None:
+        if self.is_parents():
+            raise self.forked_error()
+        if self.closed:
+            raise self.failed(f"this space of {self.address.shown} is closed", None)
+
+    def ask(self, ticket: Ticket, *, waits: bool, within: float | None = None) -> None:
+        """Put an entry in its line, or ask how it stands: once, ``Away`` if there is no answer.
+
+        Without ``waits`` it is repeated for a while, and ``LockEngineError`` is the end.
+        """
+        self._refuse()
+        path = self.path_of(ticket.name)
+        arguments = ticket.name, ticket.token, ticket.record, ticket.room
+        try:
+            ticket.busy = this_thread()
+            ticket.asked = True
+            self.keeper.add(ticket)
+            sent = now()
+
+            def enter(*, within: float) -> Any:
+                nonlocal sent
+                sent = now()
+                return self.engine.enter(*arguments, waits=waits, within=within)
+
+            if waits:
+                limit = self.keeper.patience
+                if within is not None:
+                    limit = max(0.01, min(limit, within))
+                try:
+                    place = enter(within=limit)
+                except Refused as failure:
+                    raise self.error("acquired", failure, path, now() - sent) from None
+            else:
+                place = self.call("acquired", path, enter)
+            ticket.take_in(place, sent)
+        finally:
+            ticket.busy = 0
+        if ticket.dropped:
+            self.drop(ticket)
+
+    def drop(self, ticket: Ticket, *, in_loop: bool = False) -> None:
+        """Take an entry out that is not wanted any more; nothing if it was never there."""
+        if ticket.busy not in (0, this_thread()):
+            ticket.dropped = True
+            return
+        self.keeper.discard(ticket)
+        if not ticket.asked or ticket.state == GONE or self.is_parents():
+            return
+        if in_loop:
+            self.calls.put(ticket.name, lambda: self._take_out(ticket))
+        else:
+            self._take_out(ticket)
+
+    def _take_out(self, ticket: Ticket) -> None:
+        try:
+            self.engine.leave(
+                ticket.name, ticket.token, within=min(_SHORT, self.keeper.patience)
+            )
+        except (Away, Refused):
+            self.keeper.abandon(ticket)
+        except BaseException:
+            self.keeper.abandon(ticket)
+            raise
+        ticket.state = GONE
+
+    def leave(self, ticket: Ticket, *, lost: bool) -> int:
+        """Release an entry that held: OK, or LOST if it may have been another's meanwhile."""
+        try:
+            self.keeper.discard(ticket)
+            ticket.state = GONE
+            was_there = self.engine.leave(
+                ticket.name, ticket.token, within=self.keeper.patience
+            )
+        except (Away, Refused):
+            # Its lease was good until now.  The engine hears of the release later, or the lease
+            # ends.
+            self.keeper.abandon(ticket)
+            return LOST if lost else OK
+        except BaseException:
+            self._take_out(ticket)
+            raise
+        return OK if was_there and not lost else LOST
+
+    def renew(self, ticket: Ticket) -> None:
+        """Ask the engine whether an entry still holds."""
+        sent = now()
+        place = self.call("checked", self.path_of(ticket.name), self._renew_one, ticket)
+        if place.state != HOLDS or place.fence != ticket.fence:
+            ticket.lost = True
+        else:
+            ticket.take_in(place, sent)
+
+    def _renew_one(self, ticket: Ticket, *, within: float) -> Any:
+        return self.engine.renew([(ticket.name, ticket.token)], within=within)[0]
+
+    def line(self, name: str) -> list[Entry]:
+        """List the entries of a name that live."""
+        return self.call("looked at", self.path_of(name), self.engine.line, name)
+
+    # ------------------------------------------------------------------ whose it is
+
+    def holder_here(self, name: str) -> Any:
+        """Find an object of this process that holds a name by itself."""
+        for ticket in list(self.keeper.tickets.values()):
+            if ticket.name == name and ticket.state == HOLDS and ticket.lock is not None:
+                lock = ticket.lock()
+                if lock is not None and lock.holds_by(ticket):
+                    return lock
+        return None
+
+    def keep(self, lock: Any) -> None:
+        """Keep an object that was dropped while it held."""
+        self._dropped.append(lock)
+        ticket = lock.ticket
+        if ticket is not None:
+            ticket.lock = lambda: lock
+
+    def close(self) -> None:
+        """Take out what still stands in lines, and close the connections."""
+        if self.closed or self.is_parents():
+            return
+        self.closed = True
+        for ticket in list(self.keeper.tickets.values()):
+            ticket.lost = ticket.state == HOLDS
+            with suppress(Away, Refused):
+                self.engine.leave(ticket.name, ticket.token, within=_SHORT)
+            if ticket.wake is not None:
+                ticket.wake()
+        self.keeper.tickets.clear()
+        self.keeper.close()
+        self.calls.end()
+        self.engine.close()
+        with suppress(ValueError):
+            _mine.remove(self)
+
+
+def _forget() -> None:
+    """Keep the parent's connections as they are: to close one here could end the parent's."""
+    _parents.extend(_mine)
+    _mine.clear()
+
+
+registry.on_fork(_forget)

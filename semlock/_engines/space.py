@@ -1,0 +1,257 @@
+"""``semlock.connect``: a space of locks on an engine that programs on many machines share."""
+
+from __future__ import annotations
+
+import uuid
+from importlib import import_module
+from time import monotonic
+
+from semlock._core.errors import LockEngineError, LockHeldError
+from semlock._core.seconds import checked_pause, checked_timeout
+from semlock._engines import together
+from semlock._engines.address import Address, checked_name
+from semlock._engines.async_lock import AsyncEngineLock
+from semlock._engines.client import Client
+from semlock._engines.engine import Away, Refused
+from semlock._engines.kinds import SharedEngineLock, SlotEngineLock
+from semlock._engines.lock import EngineLock, status_of
+from semlock._locks.together import acquire_all
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import TracebackType
+    from typing import Any
+
+    from typing_extensions import Self
+
+    from semlock._core.status import LockStatus
+    from semlock._engines.engine import Fact
+    from semlock._locks.together import AllAcquired
+
+_SHORTEST_TTL = 0.5
+_LONGEST_TTL = 86400.0
+
+
+class Space:
+    """Locks by name on an engine.  ``semlock.connect`` makes it; ``close`` or ``with`` ends it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    @property
+    def address(self) -> str:
+        """The engine's address, without user and password."""
+        return self.client.address.shown
+
+    @property
+    def ttl(self) -> float:
+        """Seconds after which a lock passes on whose holder renews it no more."""
+        return self.client.ttl
+
+    # The kinds of locks are named as their classes are elsewhere.
+
+    def Lock(self, name: str, **options: Any) -> EngineLock:  # noqa: N802
+        """Make a lock of this name.
+
+        Its options are ``tag``, ``timeout``, ``reentrant``, ``on_lost`` and ``on_wait``, as those
+        of ``semlock.Lock``.
+        """
+        return EngineLock(self.client, checked_name(name), **options)
+
+    def AsyncLock(self, name: str, **options: Any) -> AsyncEngineLock:  # noqa: N802
+        """Make a lock of this name for tasks."""
+        return AsyncEngineLock(self.client, checked_name(name), **options)
+
+    def SharedLock(self, name: str, **options: Any) -> SharedEngineLock:  # noqa: N802
+        """Make a lock of this name that many readers may share, or one writer may hold."""
+        return SharedEngineLock(self.client, checked_name(name), **options)
+
+    def SlotLock(self, name: str, *, slots: int, **options: Any) -> SlotEngineLock:  # noqa: N802
+        """Make a lock of this name that so many may hold at a time."""
+        return SlotEngineLock(self.client, checked_name(name), slots=slots, **options)
+
+    def acquire_any(
+        self, locks: Iterable[EngineLock], timeout: float | None = None
+    ) -> EngineLock:
+        """Take the first of some locks that gets free, and return it."""
+        return together.acquire_any(locks, timeout)
+
+    def acquire_all(
+        self, locks: Iterable[EngineLock], timeout: float | None = None
+    ) -> AllAcquired:
+        """Take all of some locks or none; a context manager that releases them."""
+        return acquire_all(together.distinct(locks), timeout)
+
+    # ------------------------------------------------------------------ looking
+
+    def status(self, name: str) -> LockStatus:
+        """Say who holds a lock; of several holders, the first."""
+        return self.holders(name)[0]
+
+    def holders(self, name: str) -> list[LockStatus]:
+        """Say who all hold a lock, such as its readers; one free status if there is none."""
+        checked_name(name)
+        path = self.client.path_of(name)
+        held = [status_of(path, e) for e in self.client.line(name) if e.holds]
+        return held or [status_of(path, None)]
+
+    def waiting(self, name: str) -> list[LockStatus]:
+        """Say who waits for a lock, in order."""
+        path = self.client.path_of(checked_name(name))
+        return [status_of(path, e) for e in self.client.line(name) if not e.holds]
+
+    def remove(
+        self,
+        name: str,
+        *,
+        only_if: LockStatus | str | Callable[[LockStatus], object] | None = None,
+        force: bool = False,
+    ) -> LockStatus | None:
+        """Take a lock from its holder, who is told; ``LockHeldError`` without ``force``.
+
+        ``only_if`` narrows it to one acquisition: a token, a status, or a function of it.  Returns
+        what was removed; ``None`` if the lock is free.
+        """
+        found = self.status(name)
+        info = found.info
+        if found.state == "free" or found.instance is None:
+            return None
+        if only_if is not None:
+            token = (
+                getattr(only_if.info, "token", None) if hasattr(only_if, "info") else only_if
+            )
+            meant = (
+                only_if(found)
+                if callable(only_if)
+                else info is not None and info.token == token
+            )
+            if not meant:
+                raise LockHeldError(
+                    f"{found.path} is not held by the one that was meant, but by {found.holder}",
+                    path=found.path,
+                    status=found,
+                )
+        if not force:
+            raise LockHeldError(
+                f"{found.path} is held by {found.holder}. If you know that its holder has ended, "
+                "wait until its lease is over, or take it: remove(name, force=True)",
+                path=found.path,
+                status=found,
+            )
+        entry: Any = found.instance
+        gone = self.client.call(
+            "removed", found.path, self.client.engine.remove, name, entry.entry.token
+        )
+        return found if gone else None
+
+    def wait(self, name: str, timeout: float | None = None) -> None:
+        """Wait until a lock is free; ``LockTimeoutError`` at the end.
+
+        It stands in the line with those who want the lock, and leaves it when its turn comes.
+        """
+        limit = None if timeout is None else checked_timeout(timeout)
+        lock = EngineLock(self.client, checked_name(name))
+        with lock.acquire(limit):
+            pass
+
+    def facts(self) -> Sequence[Fact]:
+        """Say what is known of the engine: version, durability, and what is guaranteed."""
+        return self.client.call("examined", self.address, self.client.engine.facts)
+
+    def list(self) -> list[str]:
+        """List the names of all locks that are held or waited for."""
+        return sorted(self.client.call("listed", self.address, self.client.engine.names))
+
+    # ------------------------------------------------------------------ its end
+
+    def close(self) -> None:
+        """Release what is held, and close the connections."""
+        self.client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Space {self.address}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(f"{self!r} can't be pickled: connect in the other process")
+
+
+def checked_ttl(ttl: Any) -> float:
+    """Check the seconds of a lease."""
+    seconds = checked_pause(ttl, "ttl")
+    if not _SHORTEST_TTL <= seconds <= _LONGEST_TTL:
+        raise ValueError(
+            f"ttl is {_SHORTEST_TTL} to {_LONGEST_TTL:.0f} seconds, not {ttl!r:.60}"
+        )
+    return seconds
+
+
+def connect(
+    url: str,
+    *,
+    ttl: float | None = None,
+    prefix: str | None = None,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+) -> Space:
+    """Connect to an engine; ``LockEngineError`` if it can't be reached or refuses.
+
+    :url:     the engine: ``redis://``; ``rediss://`` by TLS
+    :ttl:     seconds after which a lock passes on whose holder renews it no more (15)
+    :prefix:  what the engine's keys begin with; spaces of different prefixes share no locks
+    :ca:      of TLS: a file with the certificates to trust; the system's by default
+    :cert:    of TLS: a file with the client's certificate, and ``key`` with its key
+    """
+    address = Address(url, prefix=prefix, ca=ca, cert=cert, key=key)
+    if address.path:
+        raise ValueError(
+            f"{address.shown} is followed by {address.path!r:.80}: connect to the engine without "
+            "it, and name the lock then: connect(...).Lock(name)"
+        )
+    return connect_to(address, ttl)
+
+
+def connect_to(address: Address, ttl: float | None = None) -> Space:
+    """Connect to an engine whose address was read already."""
+    given = address.query.pop("ttl", None)
+    if ttl is None:
+        try:
+            ttl = 15.0 if given is None else float(given)
+        except ValueError:
+            raise ValueError(
+                f"the ttl in {address.shown} is seconds, not {given!r:.60}"
+            ) from None
+    ttl = checked_ttl(ttl)
+    row = address.row
+    try:
+        module = import_module(f"semlock._engines.{row.module}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("semlock"):
+            raise
+        raise LockEngineError(
+            f"{address.scheme}:// needs the package {error.name}: pip install "
+            f"'semlock[{row.extra}]'",
+            address=address.shown,
+        ) from None
+    began = monotonic()
+    try:
+        engine = module.connect(address, ttl=ttl, client=uuid.uuid4().hex)
+    except (Away, Refused) as failure:
+        raise LockEngineError(
+            f"{address.shown} could not be connected to, after "
+            f"{monotonic() - began:.1f} s: {failure}",
+            address=address.shown,
+        ) from None
+    return Space(Client(engine, address, ttl))

@@ -1,0 +1,102 @@
+"""One entry of a line, as the client that made it knows it."""
+
+from __future__ import annotations
+
+import os
+from time import time
+
+from semlock._core.identity import this_process
+from semlock._core.records import clean_tag
+from semlock._engines.clock import now
+from semlock._engines.engine import GONE, HOLDS, WAITS
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from semlock._engines.engine import Place
+
+# How fast a clock of a computer may run in comparison with another one's: leases are taken for
+# shorter than the engine takes them, by this part.
+_DRIFT = 0.001
+
+
+class Ticket:
+    """A request for a lock: its token, and how it stands.
+
+    :state:     HOLDS, WAITS or GONE by the last answer; 0 as long as there was none
+    :confirmed: when the last request was sent that the engine has answered
+    :again_at:  when to ask again if there is no news; ``None`` for never
+    """
+
+    __slots__ = (
+        "_asks", "_told", "again_at", "asked", "busy", "confirmed", "dropped", "fence",
+        "lock", "lost", "name", "record", "room", "state", "token", "ttl", "wake",
+    )  # fmt: skip
+
+    def __init__(self, lock: Any, name: str, room: int, ttl: float, tag: str | None) -> None:
+        self.lock = lock
+        self.name = name
+        self.room = room
+        self.ttl = ttl * (1 - _DRIFT)
+        self.token = os.urandom(16).hex()
+        self.record = compose(self.token, tag)
+        self.state = 0
+        self.fence = 0
+        self.confirmed = now()
+        self.again_at: float | None = None
+        self.wake: Callable[[], object] | None = None
+        # News may come before the answer to the request that took the entry in.
+        self._told = 0
+        self._asks = False
+        self.asked = False  # whether the engine may know of it
+        self.busy = 0  # the thread in which a request for it is under way
+        self.dropped = False  # its owner gave it up meanwhile
+        self.lost = False  # it held, and doesn't any more
+
+    @property
+    def ends_at(self) -> float:
+        """When its lease ends for certain not before, by this machine's clock."""
+        return self.confirmed + self.ttl
+
+    def take_in(self, place: Place, sent: float) -> None:
+        """Take note of an answer to a request that was sent at this time."""
+        if sent < self.confirmed and self.state:
+            return  # a later one was answered already
+        if place.state != GONE:
+            self.confirmed = sent
+            self.fence = place.fence
+        self.again_at = None if place.again is None else sent + place.again
+        if place.state == WAITS and self._told == place.fence:
+            self.state = HOLDS
+            return
+        if place.state == WAITS and self._asks:
+            self.again_at = 0.0
+        self._asks = False
+        self.state = place.state
+
+    def tell(self, fence: int) -> None:
+        """Take note of news: it holds now, with this number; 0 if only a question can tell."""
+        if not fence:
+            self._asks = True
+            self.again_at = 0.0
+        else:
+            self._told = fence
+            if self.state == WAITS and self.fence == fence and now() < self.ends_at:
+                self.state = HOLDS
+        wake = self.wake
+        if wake is not None:
+            wake()
+
+
+def compose(token: str, tag: str | None) -> bytes:
+    """Lay out what an entry says of its holder, in the text format of semlock's files."""
+    me = this_process()
+    fields = {
+        "pid": me.pid, "timestamp": int(time()), "tag": None if tag is None else clean_tag(tag),
+        "host": clean_tag(me.host) or None, "start": me.start or None, "boot": me.boot or None,
+        "pidns": me.pidns or None, "timens": me.timens or None, "token": token,
+    }  # fmt: skip
+    text = "".join(f"{key}={value}\n" for key, value in fields.items() if value is not None)
+    return text.encode("utf-8", "replace")
