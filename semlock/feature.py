@@ -78,7 +78,7 @@ def acquire_feature_lock(feature: str, gsd_dir: StrPath = GSD_DIR) -> bool:
     except OSError:
         if _is_unreadable(lock):
             return False  # what can't be read can't be compared, so it is not removed
-        raise
+        raise  # no other session has what can't be there
     if taken:
         _held[lock.path] = lock
     return taken
@@ -166,7 +166,7 @@ def _is_unreadable(lock: FeatureLock) -> bool:
     try:
         look = lock.status().instance
     except OSError:
-        return True
+        return False  # the path itself is wrong, or its directory is closed to this user
     return look is not None and look.error != 0
 
 

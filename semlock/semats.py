@@ -23,7 +23,14 @@ from semlock._core.errors import (
     LockRecordError,
     NotHeldError,
 )
-from semlock._core.records import LockInfo, info_of, parse_integer, restamp_text, text_of
+from semlock._core.records import (
+    LockInfo,
+    clean_tag,
+    info_of,
+    parse_integer,
+    restamp_text,
+    text_of,
+)
 from semlock._core.status import remove_exactly
 from semlock._core.verdicts import GRACE
 from semlock._locks.lock import TextLock
@@ -140,10 +147,12 @@ class Semaphore(TextLock):
         max_tag_length: int = MAX_TAG_LENGTH,
         **options: Unpack[LockOptions],
     ) -> None:
-        if max_tag_length < 0:
-            raise ValueError(f"max_tag_length is a number from 0 on, not {max_tag_length!r}")
+        if not isinstance(max_tag_length, int) or max_tag_length < 0:
+            raise ValueError(
+                f"max_tag_length is a whole number from 0 on, not {max_tag_length!r:.60}"
+            )
         tag = options.get("tag")
-        options["tag"] = None if tag is None else tag[:max_tag_length].strip()
+        options["tag"] = None if tag is None else clean_tag(tag)[:max_tag_length].strip()
         options["policy"] = options.get("policy") or stale(stale_timeout)
         options["retry"] = options.get("retry") or _every(retry_interval)
         options.setdefault("mode", 0o600)
@@ -179,7 +188,7 @@ class Semaphore(TextLock):
                 raise NotHeldError(f"{self.path} is not locked", path=self.path, status=found)
             if not force and not self._names_this_process(found):
                 raise NotHeldError(
-                    f"{self.path} is not held by this process but by {found.holder}. "
+                    f"{self.path} is not held by this lock object but by {found.holder}. "
                     "release(force=True) removes it anyway",
                     path=self.path,
                     status=found,

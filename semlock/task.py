@@ -118,7 +118,6 @@ def _lock_at(
         whose = LockOwner.from_string(owner).replace(environment=environment, purpose=purpose)
     else:
         whose = owner_for(
-            kind="user" if session is not None and token is None else None,
             user=user,
             session=session,
             token=token,

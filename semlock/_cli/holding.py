@@ -111,7 +111,14 @@ def reclaim(options: Options) -> int:
     """Take a task lock for its owner, also from a holder if there is a reason."""
     child.interruptible()
     if options.emergency:
-        options.purpose = options.purpose or "emergency"
+        if options.purpose not in (None, "emergency"):
+            from semlock._cli.parsing import UsageError  # noqa: PLC0415 - it is there already
+            from semlock._cli.table import find  # noqa: PLC0415
+
+            raise UsageError(
+                f"--emergency excludes --purpose {options.purpose}", find(options.verb)
+            )
+        options.purpose = "emergency"
         options.allow = (*options.allow, "EMERGENCY_OVERRIDE")
     options.dialect = "task"
     owner = _living_owner(options)

@@ -95,17 +95,31 @@ def asked(options: Options, system: System) -> dict[str, Any]:
             "the system with --dialect",
             find(options.verb),
         )
+    texts = {"owner": options.owner, "user": options.user, "session": options.session}
+    for name, text in texts.items():
+        if text is not None and not text.strip():
+            raise UsageError(f"--{name} is a text that is not blank", find(options.verb))
     if options.owner is not None and {"user", "session", "token"} & more.keys():
         raise UsageError(
             "--owner excludes --user, --session and --token-file", find(options.verb)
         )
     if options.token_file is not None:
-        with open(options.token_file, encoding="utf-8") as file:
-            more["token"] = file.read().strip()
-        if not more["token"]:
-            raise ValueError(f"{options.token_file} has no token in it")
+        if {"user", "session"} & more.keys():
+            raise UsageError("--token-file excludes --user and --session", find(options.verb))
+        more["token"] = _token_in(options.token_file)
     more.pop("allow", None)
     return more
+
+
+def _token_in(name: str) -> str:
+    try:
+        with open(name, encoding="utf-8") as file:
+            token = file.read().strip()
+    except UnicodeDecodeError:
+        raise ValueError(f"{name} has no token in it: it is not UTF-8 text") from None
+    if not token:
+        raise ValueError(f"{name} has no token in it")
+    return token
 
 
 def tell_of_tag(options: Options, lock: FileLock, system: System) -> None:

@@ -102,18 +102,23 @@ def _why_not_in(parent: str, makes_dirs: bool) -> str:
     )
 
 
-def timeout_error(lock: BaseLock, waited: float) -> LockTimeoutError:
-    """Say who held the lock for all of the time that was given, and what to do now."""
+def timeout_error(
+    lock: BaseLock, waited: float, *, of_empty: str | None = None
+) -> LockTimeoutError:
+    """Say who held the lock for all of the time that was given, and what to do now.
+
+    ``of_empty`` says it of an empty file, where its lock system knows who leaves one.
+    """
     found = _status(lock)
     after = f"after {waited:.1f} s" if waited >= _AT_ONCE else "at once"
     return LockTimeoutError(
-        f"{lock.path} could not be acquired {after}: {_held_by(lock, found)}",
+        f"{lock.path} could not be acquired {after}: {_held_by(lock, found, of_empty)}",
         path=lock.path,
         status=found,
     )
 
 
-def _held_by(lock: BaseLock, found: LockStatus | None) -> str:
+def _held_by(lock: BaseLock, found: LockStatus | None, of_empty: str | None = None) -> str:
     """Name the holder, and a way out that takes no lock from a live holder."""
     if found is None or found.state == "free":
         return "it was held until now. Try again, or wait longer (timeout=)"
@@ -130,6 +135,8 @@ def _held_by(lock: BaseLock, found: LockStatus | None) -> str:
         return f"{held}. {_way_to_read(found.path)}"
     if found.info is None:
         if found.verdict != "alive" and found.is_empty:
+            if of_empty is not None:
+                return of_empty
             return (
                 f"{held}. If a program still locks this file with flock, use another path; if not, "
                 "delete the file"

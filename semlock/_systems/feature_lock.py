@@ -61,11 +61,11 @@ def decode(content: bytes) -> LockInfo:
     if not 1 <= pid <= MAX_PID:
         raise LockRecordError(f"the record's pid is not between 1 and {MAX_PID}: {first!r:.60}")
     if not 0 < timestamp <= time.time() + _MAX_AHEAD:  # which "nan" is not either
-        raise LockRecordError(f"the record's timestamp is more than a day ahead: {timestamp}")
+        raise LockRecordError(
+            f"the record's timestamp is not above 0 and at most a day ahead: {timestamp}"
+        )
     # A stamp without a fraction counts whole seconds, and is compared with such.
-    return LockInfo(
-        pid=pid, timestamp=int(timestamp) if second.strip().isdigit() else timestamp
-    )
+    return LockInfo(pid=pid, timestamp=int(timestamp) if timestamp.is_integer() else timestamp)
 
 
 def stale(stale_seconds: float | None = STALE_SECONDS) -> Policy:

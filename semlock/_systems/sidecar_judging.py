@@ -72,6 +72,20 @@ class Judging(FileLock):
         _stale: float | None
         _stale_recovery: StaleRecovery
 
+    @property
+    def of_empty(self) -> str:
+        """What an empty file is in this system: fs-safe writes its record after making it."""
+        if self._should_reclaim is not None:
+            ends = "should_reclaim decides when it is stale"
+        elif self._stale is None:
+            ends = "it is never stale, because stale is None"
+        else:
+            ends = f"it is stale when it is older than {self._stale:g} s"
+        return (
+            "its file is empty: the program that made it, such as fs-safe, is about to write its "
+            f"record, or was killed before it did. Wait longer (timeout=): {ends}"
+        )
+
     def _may_be_free(self, frame: FrameType, manager: Alone, *, endless: bool) -> Steps[bool]:
         """Judge what is at the path: ``True`` if it is gone, and an error if it is stale."""
         found = self.status()

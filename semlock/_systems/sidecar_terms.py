@@ -56,7 +56,7 @@ class FileLockStaleError(LockHeldError):
 
 def timeout_error(lock: Judging, waited: float) -> FileLockTimeoutError:
     """Make the error that names the holder for the given time."""
-    told = explain.timeout_error(lock, waited)
+    told = explain.timeout_error(lock, waited, of_empty=lock.of_empty)
     error = FileLockTimeoutError(str(told), path=lock.path, status=told.status)
     error.lock_path = lock.path
     error.normalized_target_path = lock.normalized_target_path
@@ -108,8 +108,12 @@ class RetryOptions:
         max_timeout: float | None = None,
         randomize: bool = False,
     ) -> None:
-        if retries is not None and (not isinstance(retries, int) or retries < 0):
-            raise ValueError(f"retries is None or a number from 0 on, not {retries!r}")
+        # True as one more try is hardly meant.
+        whole = isinstance(retries, int) and not isinstance(retries, bool)
+        if retries is not None and (not whole or retries < 0):
+            raise ValueError(
+                f"retries is None or a whole number from 0 on, not {retries!r:.60}"
+            )
         if not isinstance(factor, (int, float)) or not factor >= 0:
             raise ValueError(f"factor is a number from 0 on, not {factor!r}")
         shortest = None if min_timeout is None else checked_age(min_timeout, "min_timeout is")

@@ -90,6 +90,10 @@ class TaskLock(TakingOver):
             raise TypeError(
                 "a task lock has no heartbeat: its ttl says when to refresh it. Use auto_refresh"
             )
+        if not callable(clock):
+            raise TypeError(
+                f"clock is a function that gives seconds since 1970, not {clock!r:.60}"
+            )
         self.owner = LockOwner.of(owner).replace(environment=environment, purpose=purpose)
         default = ttl_for(self.owner.environment, self.owner.purpose)
         self.ttl = checked_ttl(default if ttl is None else ttl)
@@ -252,9 +256,12 @@ class TaskLock(TakingOver):
         ``ReclaimDeniedError``: at once, or when ``timeout`` seconds have brought no reason.
         """
         limit = None if timeout is None else checked_timeout(timeout)
+        frame = sys._getframe(1)
+        if frame.f_globals.get("__name__") == "semlock.task" and frame.f_back is not None:
+            frame = frame.f_back  # of task.reclaim(): the place to tell is its caller's
         before, depth = self._native.serial, self._depth()
         try:
-            info = run(self._reclaiming(checked_allow(allow), limit, sys._getframe(1)))
+            info = run(self._reclaiming(checked_allow(allow), limit, frame))
         except BaseException:
             self._undo_beyond(depth, before)
             raise

@@ -31,7 +31,12 @@ def is_network_path(path: StrPath) -> bool:
         return not look.local
     import tempfile  # noqa: PLC0415 - only for those who ask
 
-    handle, probe = tempfile.mkstemp(".tmp", f"{PREFIX}probe-", os.path.dirname(text))
+    parent = os.path.dirname(text)
+    try:
+        handle, probe = tempfile.mkstemp(".tmp", f"{PREFIX}probe-", parent)
+    except OSError as error:
+        error.filename = parent  # not the temporary file, which the caller doesn't know
+        raise
     try:
         look = capi.look(os.fsencode(probe))
         return look is None or not look.local

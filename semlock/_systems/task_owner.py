@@ -217,15 +217,24 @@ def owner_for(
 ) -> LockOwner:
     """Make the owner of this process's task locks.
 
-    With ``token`` the owner is ``token-`` and its digest; with ``user``, that user in
-    ``session``; in continuous integration, its run; else this process.  ``kind`` selects one of
-    them; ``"user"`` then finds user and session.
+    With ``token`` the owner is ``token-`` and its digest; with ``user`` or ``session``, that user
+    in that session, and what is not given is found out; in continuous integration, its run; else
+    this process.  ``kind`` selects one of them.
     """
     variables = os.environ if environ is None else environ
+    given = {"user": user, "session": session, "token": token}
+    for name, text in given.items():
+        if text is not None and (not isinstance(text, str) or not text.strip()):
+            shown = "" if name == "token" else f", not {text!r:.60}"
+            raise ValueError(f"{name} is a text that is not blank{shown}")
     if kind is None:
-        kind = _detect_kind(user, token, environment, variables)
+        kind = _detect_kind(user or session, token, environment, variables)
     if kind not in _KINDS:
         raise ValueError(f"kind is one of {', '.join(_KINDS)}, not {kind!r}")
+    fits = {"user": ("user", "session"), "token": ("token",)}.get(kind, ())
+    unused = [name for name, text in given.items() if text is not None and name not in fits]
+    if unused:
+        raise ValueError(f"an owner of the kind {kind} has no {' and no '.join(unused)}")
     metadata: dict[str, Any] = {}
     if kind == "token":
         if not token:

@@ -16,7 +16,7 @@ from semlock._core.records import decode_text
 from semlock._core.status import status_by
 from semlock._systems.task_owner import LockOwner
 from semlock._systems.task_records import TaskInfo, decode
-from semlock._systems.task_schema import shown_owner
+from semlock._systems.task_schema import is_number, shown_owner
 from semlock.policy import Policy, ProofOfDeath
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -101,13 +101,19 @@ def decide(
 
     This takes nothing: see ``TaskLock.reclaim``.
     """
+    info, moment = _checked(existing, now)
+    return ReclaimDecision(next(_reasons(info, LockOwner.of(owner), moment), LOCK_HELD))
+
+
+def _checked(existing: object, now: float | None) -> tuple[TaskInfo, float]:
     if not isinstance(existing, TaskInfo):
         raise TypeError(
             "an existing lock is a TaskInfo, such as task.status(path).info or "
             f"task.decode(content), not {existing!r:.60}"
         )
-    moment = time.time() if now is None else now
-    return ReclaimDecision(next(_reasons(existing, LockOwner.of(owner), moment), LOCK_HELD))
+    if now is not None and not is_number(now):
+        raise ValueError(f"now is None or seconds since 1970, not {now!r:.60}")
+    return existing, time.time() if now is None else now
 
 
 def _reasons(existing: TaskInfo, owner: LockOwner, now: float) -> Iterator[Reason]:
@@ -172,10 +178,12 @@ def priority_of(reason: str) -> Priority | None:
 
 def checked_allow(allow: str | Collection[str]) -> frozenset[str]:
     """Return the reasons that a caller names; an unknown name is an error."""
-    named = frozenset((allow,) if isinstance(allow, str) else allow)
-    unknown = named.difference(BY_NAME, (LOCK_EXPIRED,))
-    if unknown:
-        raise ValueError(f"allow names {', '.join(BY_NAME)}, not {', '.join(sorted(unknown))}")
+    try:
+        named = frozenset((allow,) if isinstance(allow, str) else allow)
+    except TypeError:
+        named = frozenset(("",))  # neither a text nor a collection of texts
+    if named.difference(BY_NAME, (LOCK_EXPIRED,)):
+        raise ValueError(f"allow names one or more of {', '.join(BY_NAME)}, not {allow!r:.60}")
     return named
 
 
@@ -215,7 +223,7 @@ def stale(clock: Callable[[], float] = time.time) -> Policy:
 
 def held_message(info: TaskInfo, path: str, *, now: float | None = None) -> str:
     """Say who holds a lock, since when, for how long, and what can be done."""
-    moment = time.time() if now is None else now
+    info, moment = _checked(info, now)
     since = info.timestamp or 0.0
     held = max(0, int((moment - since) // 60))
     left = int((since + info.ttl - moment) // 60)

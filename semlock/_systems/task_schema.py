@@ -79,6 +79,8 @@ def _from_iso(text: str) -> float:
     if match is None:
         raise LockRecordError(f"since is no ISO time with its zone: {text!r:.60}")
     *parts, fraction, sign, hours, minutes = match.groups()
+    if sign and (int(hours) > 23 or int(minutes) > 59):
+        raise LockRecordError(f"since has a zone that does not exist: {text!r:.60}")
     year, month, day, hour, minute, second = map(int, parts)
     try:
         moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)

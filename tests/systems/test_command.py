@@ -192,6 +192,9 @@ class TestOwnersOfTaskLocks:
         secret.write_text("\n")
         result = mine("try", "--dialect", "task", "--token-file", str(secret), path)
         assert (result.returncode, "no token in it" in result.stderr) == (3, True)
+        secret.write_bytes(b"\xff\xfe")
+        result = mine("try", "--dialect", "task", "--token-file", str(secret), path)
+        assert f"{secret} has no token in it: it is not UTF-8 text" in result.stderr
         result = mine("try", "--dialect", "task", "--token-file", "/nowhere", path)
         assert result.returncode == 3
 
@@ -223,6 +226,13 @@ class TestOwnersOfTaskLocks:
         assert "--ttl is for locks of task, not of semlock" in result.stderr
         result = mine("try", "--dialect", "task", "--owner", "x", "--user", "y", path)
         assert result.returncode == 2
+        for word in ("--owner", "--user", "--session"):
+            result = mine("try", "--dialect", "task", word, " ", path)
+            assert (result.returncode, f"{word} is a text" in result.stderr) == (2, True)
+        result = mine("try", "--dialect", "task", "--token-file", "t", "--user", "y", path)
+        assert (result.returncode, "--token-file excludes" in result.stderr) == (2, True)
+        result = mine("reclaim", "--emergency", "--purpose", "automated", path)
+        assert (result.returncode, "--emergency excludes" in result.stderr) == (2, True)
         for wrong in (("--ttl", "0"), ("--ttl", "nan"), ("--environment", "mars")):
             assert mine("try", "--dialect", "task", *wrong, path).returncode == 2
         assert mine("try", "--dialect", "task", "--owner", "x" * 300, path).returncode == 3

@@ -300,6 +300,16 @@ class TestStaleness:
             set_time(monkeypatch, lambda later=later: int(NOW) + later)
             assert feature.status("feat", gsd).state == state
 
+    @pytest.mark.parametrize("stamp", ["+{}", "{}.", "{}.000", "{}e0", "1_{}"])
+    def test_counts_whole_seconds_in_whatever_form_of_a_number(
+        self, gsd, lock_file, monkeypatch, stamp
+    ):
+        text = stamp.format(str(int(NOW))[stamp.startswith("1") :])
+        lock_file.write_text(f"54321:{text}")
+        for later, state in ((7200.99, "held"), (7201, "stale")):
+            set_time(monkeypatch, lambda later=later: int(NOW) + later)
+            assert feature.status("feat", gsd).state == state
+
     def test_is_by_age_alone_whoever_lives(self, gsd, lock_file):
         lock_file.write_text(f"{os.getpid()}:{time.time() - 7300}")
         assert acquire_feature_lock("feat", gsd) is True
@@ -408,6 +418,21 @@ class TestReadErrors:
         ours.run("release_feature_lock('feat', gsd)")
         assert ours.run("check_feature_lock('feat', gsd)") is None
         assert os.path.exists(file)
+
+    def test_a_path_that_can_not_be_is_an_error_and_not_another_sessions_lock(self, tmp_path):
+        with pytest.raises(OSError, match="long"):
+            acquire_feature_lock("f" * 300, tmp_path)
+        (tmp_path / "file").touch()
+        with pytest.raises(OSError, match=r"file"):
+            acquire_feature_lock("feat", tmp_path / "file")
+
+    @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs two users")
+    def test_a_directory_that_is_closed_to_this_user_is_an_error(self, ours, common):
+        closed = os.path.join(common, "closed")
+        os.makedirs(os.path.join(closed, "specs", "feat"))
+        os.chmod(closed, 0o700)
+        with pytest.raises(PermissionError):
+            ours.run(f"acquire_feature_lock('feat', {closed!r})")
 
     def test_check_gives_none_for_an_unreadable_file(self, ours):
         ours.run("open(file, 'w').write('1:1'); os.chmod(file, 0)")

@@ -143,6 +143,11 @@ class TestReleasing:
         Semaphore(path).release()
         assert not os.path.exists(path)
 
+    def test_of_a_lock_of_another_object_of_this_process_says_so(self, path):
+        with Semaphore(path), pytest.raises(semlock.NotHeldError) as caught:
+            Semaphore(path).release()
+        assert f"not held by this lock object but by process {os.getpid()}" in str(caught.value)
+
     def test_by_force_removes_the_lock_of_a_living_process(self, path):
         with Child(SETUP) as child:
             child.run(f"lock = Semaphore({path!r}); lock.acquire(); None")
@@ -254,6 +259,13 @@ class TestTags:
     def test_forge_no_line(self, path):
         with Semaphore(path, tag="x\npid=1\ntimestamp=1"):
             assert semats.status(path).info.pid == os.getpid()
+
+    @pytest.mark.parametrize("bad", ["5", -1, 2.5, None])
+    def test_are_texts_and_cut_at_a_whole_number(self, path, bad):
+        with pytest.raises(TypeError, match="a tag is text, not int"):
+            Semaphore(path, tag=5)
+        with pytest.raises(ValueError, match="max_tag_length is a whole number from 0 on"):
+            Semaphore(path, max_tag_length=bad)
 
     def test_are_cut_at_10_000_characters(self, path):
         with Semaphore(path, tag="x" * 20_000) as lock:

@@ -332,6 +332,22 @@ class TestShouldReclaim:
         with pytest.raises(FileLockStaleError):
             acquire(target, should_reclaim=lambda question: not question.payload)
 
+    @pytest.mark.parametrize(
+        ("options", "ends"),
+        [
+            ({}, "stale when it is older than 30 s"),
+            ({"stale": None}, "never stale"),
+            ({"should_reclaim": lambda _: False}, "should_reclaim decides"),
+        ],
+    )
+    def test_and_age_are_told_where_a_file_is_empty(self, target, lock_file, options, ends):
+        """Not flock's: fs-safe makes its file empty, and a wait may see it so."""
+        lock_file.touch()
+        with pytest.raises(FileLockTimeoutError, match=f"about to write.*{ends}") as caught:
+            acquire(target, **options)
+        assert "delete" not in str(caught.value)
+        assert "flock" not in str(caught.value)
+
 
 class TestStaleness:
     def test_is_strictly_older_than_stale_in_thousandths(self, lock_file, target, monkeypatch):

@@ -85,6 +85,12 @@ class TestTheRecord:
         with quiet(path):
             assert os.stat(path).st_mode & 0o777 == 0o600
 
+    @pytest.mark.parametrize("zone", ["+24:00", "-00:60", "+99:99"])
+    def test_with_a_zone_that_does_not_exist_is_no_record(self, zone):
+        """It would be another moment than its writer meant, perhaps days ago."""
+        with pytest.raises(semlock.LockRecordError, match="zone that does not exist"):
+            decode(record(since=f"2026-01-01T00:00:00{zone}"))
+
     def test_that_is_text_is_refused_with_a_hint(self):
         with pytest.raises(TypeError, match="bytes"):
             decode(record().decode())
@@ -99,6 +105,16 @@ class TestOwners:
         assert owner.owner == f"pid-{os.getpid()}@{host}"
         assert owner.metadata["process_id"] == os.getpid()
         assert owner.purpose == "interactive"
+
+    def test_say_what_is_wrong_with_them_and_leave_nothing_out(self):
+        for name in ("user", "session", "token"):
+            for bad in ("", " \n", 5):
+                with pytest.raises(ValueError, match=f"{name} is a text that is not blank"):
+                    task.owner_for(**{name: bad})
+        for given in ({"kind": "pid", "user": "ann"}, {"token": "t", "session": "7"}):
+            with pytest.raises(ValueError, match=f"has no {[*given][-1]}"):
+                task.owner_for(**given)
+        assert task.owner_for(session="7").owner.endswith("@session-7")
 
     def test_of_users(self):
         owner = task.owner_for(
@@ -319,6 +335,11 @@ class TestDeciding:
         with pytest.raises(TypeError, match=r"status\(path\).info"):
             decide(existing, "bob")
 
+    @pytest.mark.parametrize("now", ["x", float("nan"), True, 10**400])
+    def test_needs_a_time(self, now):
+        with pytest.raises(ValueError, match="now is None or seconds since 1970"):
+            decide(decode(record()), "bob", now=now)
+
     def test_takes_an_owners_text(self):
         assert decide(decode(record()), "bob", now=T0 / 1000).reason == "LOCK_HELD"
 
@@ -360,6 +381,13 @@ class TestReclaiming:
         info = lock.reclaim(allow=reason)
         assert info.metadata["reclaimed_reason"] == reason
         lock.release()
+
+    @pytest.mark.parametrize("allow", ["", 5, None, [5], b"SAME_USER", ["SAME_USER", "x"]])
+    def test_needs_reasons_that_there_are(self, path, allow):
+        with pytest.raises(ValueError, match="allow names one or more of SAME_USER"):
+            task.reclaim(path, "me", allow=allow)
+        with pytest.raises(TypeError, match="clock is a function"):
+            task.reclaim(path, "me", clock=5)
 
     def test_without_a_reason_is_denied_whatever_is_allowed(self, path):
         foreign(path)
@@ -506,8 +534,12 @@ class TestWaitingForOnesOwn:
             quiet(path).acquire()
 
     def test_lock_to_be_reclaimed_is_told_of_too(self, path):
-        with quiet(path), pytest.raises(semlock.LockDeadlockError):
-            quiet(path).reclaim(timeout=None)
+        with quiet(path):
+            with pytest.raises(semlock.LockDeadlockError):
+                quiet(path).reclaim(timeout=None)
+            with pytest.raises(semlock.LockDeadlockError) as caught:
+                task.reclaim(path, "other", timeout=5, audit=False)
+        assert str(caught.value).count(__file__) == 2  # both places are the caller's
 
 
 # ---------------------------------------------------------------- the rest
@@ -519,6 +551,11 @@ class TestNetworks:
     def test_are_tried_ten_times_with_doubling_pauses(self):
         pauses = list(task.NETWORK_RETRY())
         assert pauses == pytest.approx([0.1 * 2**step for step in range(9)])
+
+    def test_whose_directory_is_missing_are_an_error_that_names_it(self, tmp_path):
+        with pytest.raises(FileNotFoundError) as caught:
+            task.is_network_path(tmp_path / "no" / "x.lock")
+        assert caught.value.filename == str(tmp_path / "no")
 
     def test_are_told_by_the_filesystem(self, path, names, monkeypatch):
         local = task.is_network_path(path)

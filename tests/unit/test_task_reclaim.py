@@ -367,7 +367,7 @@ def test_the_first_reason_that_is_named_counts_when_several_apply(path):
 
 @pytest.mark.parametrize("allow", ["SAME", ["SAME_USER", "LOCK_HELD"], "", [""]])
 def test_a_name_that_does_not_exist_is_an_error(allow, path):
-    with pytest.raises(ValueError, match="allow names SAME_USER"):
+    with pytest.raises(ValueError, match="allow names one or more of SAME_USER"):
         TaskLock(path, "me").reclaim(allow=allow)
 
 
