@@ -248,8 +248,7 @@ class AsyncForm(ForTasks):
         return None
 
     def _refuse_to_wait(self, frame: FrameType, timeout: float | None) -> None:
-        del timeout
-        mine.refuse_task(self, this_task(), frame)  # type: ignore[arg-type]
+        mine.refuse_task(self, this_task(), frame, timeout)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------ trying
 

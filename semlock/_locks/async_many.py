@@ -41,9 +41,9 @@ class _AnyWaitOfTask(AnyWait):
     """How a task waits for any of some locks."""
 
     @staticmethod
-    def refuse(locks: list[Any], frame: FrameType) -> None:
-        """Raise ``LockDeadlockError`` if this task holds all of them."""
-        mine.refuse_task_all(locks, this_task(), frame)
+    def refuse(locks: list[Any], timeout: float | None, frame: FrameType) -> None:
+        """Raise ``LockDeadlockError`` if this task holds all, and none expires in time."""
+        mine.refuse_task_all(locks, this_task(), frame, timeout)
 
     @staticmethod
     def waiter(locks: list[Any], timeout: float | None) -> tuple[Any, waits.Wait]:

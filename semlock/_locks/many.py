@@ -162,7 +162,7 @@ def taking_any(
             ):
                 return lock
         raise explain.timeout_error(locks[0], 0.0)
-    form.refuse(locks, frame)
+    form.refuse(locks, timeout, frame)
     waiter, wait = form.waiter(locks, timeout)
     any_of = _AnyOf(locks, wait, waiter)
     _end_those_before()
@@ -186,9 +186,9 @@ class AnyWait:
     """How a thread waits for any of some locks."""
 
     @staticmethod
-    def refuse(locks: list[Any], frame: FrameType) -> None:
-        """Raise ``LockDeadlockError`` if this thread holds all of them."""
-        holder = mine.all_mine(locks, mine.is_of_thread)
+    def refuse(locks: list[Any], timeout: float | None, frame: FrameType) -> None:
+        """Raise ``LockDeadlockError`` if this thread holds all, and none expires in time."""
+        holder = mine.all_mine(locks, mine.is_of_thread, timeout)
         if holder is not None:
             mine.refuse(holder, frame)
 

@@ -156,13 +156,17 @@ def _runs_jobs(frame: FrameType) -> bool:
     return False
 
 
-def refuse_task(lock: BaseLock, task: Any, frame: FrameType) -> None:
-    """Refuse a task's wait for its own lock."""
-    refuse_task_all((lock,), task, frame)
+def refuse_task(
+    lock: BaseLock, task: Any, frame: FrameType, timeout: float | None = None
+) -> None:
+    """Refuse a task's wait for its own lock, if that does not expire in time."""
+    refuse_task_all((lock,), task, frame, timeout)
 
 
-def refuse_task_all(locks: Sequence[Any], task: Any, frame: FrameType) -> None:
-    """Refuse a task's wait for any of some locks if it holds all of them itself."""
+def refuse_task_all(
+    locks: Sequence[Any], task: Any, frame: FrameType, timeout: float | None = None
+) -> None:
+    """Refuse a task's wait for any of some locks if it holds all of them, and none expires."""
     if task is None:
         return
     doubtful = first = None
@@ -174,6 +178,8 @@ def refuse_task_all(locks: Sequence[Any], task: Any, frame: FrameType) -> None:
             if not _is_of_loop(holder):
                 return
             doubtful = holder
+        elif inside.ends_in_time(lock, holder, timeout):
+            return
         first = first or holder
     if doubtful is not None:
         _warn(doubtful, frame, _BY_LOOP)
@@ -228,12 +234,16 @@ def refuse_reading_task(path: str, task: Any, frame: FrameType) -> None:
                     _warn(reader, frame, _BY_LOOP)
 
 
-def all_mine(locks: Sequence[Any], is_mine: Callable[[Any], bool]) -> Any:
-    """Give the first of some locks' holders if the caller holds all of them."""
+def all_mine(
+    locks: Sequence[Any], is_mine: Callable[[Any], bool], timeout: float | None = None
+) -> Any:
+    """Give the first of some locks' holders if the caller holds all of them, and none expires."""
     first = None
     for lock in locks:
         holder = inside.holder_here(lock)
         if holder is None or not is_mine(holder):
+            return None
+        if inside.ends_in_time(lock, holder, timeout):
             return None
         first = first or holder
     return first

@@ -4,6 +4,7 @@ The decision tree is written here a second time, from the specification's rules 
 semlock's code, and compared with ``decide`` on random cases.
 """
 
+import asyncio
 import json
 import os
 import random
@@ -532,6 +533,43 @@ class TestWaitingForOnesOwn:
     def test_lock_without_a_timeout_is_told_of_and_does_not_stand_for_an_hour(self, path):
         with quiet(path, ttl=0.5), pytest.raises(semlock.LockDeadlockError):
             quiet(path).acquire()
+
+    def test_lock_is_waited_for_by_the_task_that_took_it_too(self, path):
+        async def main():
+            for timeout, error in ((30, None), (None, semlock.LockDeadlockError)):
+                mine = task.AsyncTaskLock(path, "mine", ttl=0.2, audit=False)
+                await mine.acquire()
+                other = task.AsyncTaskLock(path, "other", audit=False)
+                if error is not None:
+                    with pytest.raises(error):
+                        await other.acquire(timeout=timeout)
+                    mine.release()
+                    continue
+                async with other.acquire(timeout=timeout):
+                    assert other.info.metadata["reclaimed_from"] == "mine"
+                with pytest.raises(semlock.LockLostError):
+                    mine.release()
+
+        asyncio.run(main())
+
+    def test_lock_is_one_of_any_that_are_waited_for(self, path):
+        mine = quiet(path, "mine", ttl=0.2)
+        mine.acquire()
+        other = semlock.acquire_any([quiet(path)], timeout=30)
+        assert other.info.metadata["reclaimed_from"] == "mine"
+        other.release()
+        with pytest.raises(semlock.LockLostError):
+            mine.release()
+
+        async def main():
+            mine = task.AsyncTaskLock(path, "mine", ttl=0.2, audit=False)
+            await mine.acquire()
+            theirs = task.AsyncTaskLock(path, "other", audit=False)
+            (await semlock.acquire_any_async([theirs], timeout=30)).release()
+            with pytest.raises(semlock.LockLostError):
+                mine.release()
+
+        asyncio.run(main())
 
     def test_lock_to_be_reclaimed_is_told_of_too(self, path):
         with quiet(path):
