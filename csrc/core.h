@@ -92,7 +92,7 @@ void semlock_object_return(semlock_lock *lock, int64_t owner);
 int semlock_object_begin(semlock_lock *lock, const semlock_pool *pool);
 int semlock_object_won(semlock_lock *lock, const semlock_record *record);
 int semlock_object_failed(semlock_lock *lock, int outcome);
-int semlock_object_seen_held(semlock_lock *lock);
+int semlock_object_seen_held(semlock_lock *lock, int64_t now);
 int semlock_object_end(semlock_lock *lock, const semlock_pool *pool, int64_t *owner);
 void semlock_object_freed(semlock_lock *lock);
 void semlock_file_reset(semlock_file *file);
@@ -112,7 +112,11 @@ int semlock_still_held(semlock_lock *lock, semlock_os_file opened, semlock_view 
 /* common/inspect.c */
 semlock_file semlock_file_of(const semlock_view *seen);
 int semlock_same_view(const semlock_view *a, const semlock_view *b);
-int semlock_witness_at(const char *path, int *finished);
+typedef struct {
+    int finished; /* the file is the record of a holder, complete */
+    int64_t pid;  /* as the record has it, 0 if it names none */
+} semlock_holder;
+int semlock_witness_at(const char *path, semlock_holder *holder);
 
 /* The steps of the protocol, which each platform implements for common/.  Unless something
  * else is said: 0, or a negative native error. */
@@ -176,6 +180,7 @@ int semlock_private_remove(const semlock_file *file, const char *directory, int3
 void semlock_file_dispose(semlock_file *file, const char *directory, int32_t length);
 
 /* common/names.c */
+uint64_t semlock_name_hash(const char *path, int32_t length);
 int32_t semlock_directory_length(const char *path, int32_t length);
 int semlock_directory_of(semlock_os_char *room, const char *path);
 int semlock_private_path(semlock_os_char *room, const char *directory, int32_t length,
@@ -186,7 +191,15 @@ int semlock_temporary_path(semlock_os_char *room, const char *directory, int32_t
 /* common/try.c */
 int semlock_try_free(semlock_lock *lock, semlock_pool *pool);
 int semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway);
-int semlock_seen_held(semlock_lock *lock);
+#define SEMLOCK_HOLDERS 16
+typedef struct {
+    int64_t now;
+    int32_t count;
+    int64_t pids[SEMLOCK_HOLDERS]; /* of holders that were asked for in this round */
+    int32_t gone[SEMLOCK_HOLDERS];
+} semlock_round;
+int semlock_seen_held(semlock_lock *lock, int64_t now);
+int semlock_seen_held_in(semlock_round *round, semlock_lock *lock);
 
 void semlock_contended_now(semlock_pool *pool, const semlock_lock *lock);
 int semlock_may_wait_alone(const semlock_lock *lock, semlock_pool *pool);
@@ -268,6 +281,7 @@ void semlock_waiting_is_first(semlock_waiting *waiting, uint64_t before);
 int64_t semlock_process_open(int64_t events, int64_t pid);
 void semlock_process_close(int64_t events, int64_t process);
 int semlock_path_is_free(const char *path);
+int semlock_process_exists(int64_t pid); /* 1 too if that is not known */
 
 /* common/turns.c: when a process makes way for waiters. */
 uint64_t semlock_passed(semlock_pool *pool, uint64_t key);

@@ -191,6 +191,9 @@ typedef struct {
     int64_t life;       /* of the process to which all below belongs */
     int64_t owner;      /* the thread that holds, or a state */
     int64_t look_at;    /* monotonic; the holder need not be judged before */
+    int64_t holder;     /* the PID in the record that was judged last; 0 unknown */
+    int32_t witnessed;  /* its witness was taken then */
+    int32_t checks;     /* how often it was seen held among many */
     uint64_t serial;    /* how often it was acquired */
     uint64_t endings;   /* how often it was released, nested ones included */
     int64_t stamp;      /* seconds since 1970 of the last acquire or refresh */

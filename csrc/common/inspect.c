@@ -139,10 +139,27 @@ semlock_confirm(const char *path, semlock_pool *pool, const semlock_view *judged
     return outcome;
 }
 
-/* Is the witness of the file at the path taken? 1, 0, or -1 if it is not known.  With
- * `finished` given, it says whether the file is the record of a holder, complete. */
+/* The PID of a text record, whose first line it is; 0 if there is none. */
+static int64_t
+pid_in(semlock_os_file file)
+{
+    char text[24] = {0};
+    int64_t pid = 0;
+    int at = 4;
+
+    if (semlock_read_at(file, text, sizeof text - 1, 0) < at || memcmp(text, "pid=", 4) != 0) {
+        return 0;
+    }
+    for (; text[at] >= '0' && text[at] <= '9' && at < 16; at++) {
+        pid = 10 * pid + (text[at] - '0');
+    }
+    return text[at] == '\n' ? pid : 0;
+}
+
+/* Is the witness of the file at the path taken? 1, 0, or -1 if it is not known.  With `holder`
+ * given, it says what else the file tells of the holder. */
 int
-semlock_witness_at(const char *path, int *finished)
+semlock_witness_at(const char *path, semlock_holder *holder)
 {
     semlock_os_char place[SEMLOCK_PATH_ROOM];
     semlock_os_file file;
@@ -153,8 +170,9 @@ semlock_witness_at(const char *path, int *finished)
         return -1;
     }
     taken = semlock_system_witness(file);
-    if (finished != NULL) {
-        *finished = taken == 1 && semlock_describe(file, &seen) == 0 && !seen.unfinished;
+    if (holder != NULL && taken == 1) {
+        holder->finished = semlock_describe(file, &seen) == 0 && !seen.unfinished;
+        holder->pid = pid_in(file);
     }
     semlock_os_close(file);
     return taken;

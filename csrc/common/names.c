@@ -31,20 +31,28 @@ semlock_directory_of(semlock_os_char *room, const char *path)
     return semlock_join(room, path, semlock_directory_length(path, (int32_t)strlen(path)), "");
 }
 
+/* The hash of the last part of a path, which ends at `length`. */
+uint64_t
+semlock_name_hash(const char *path, int32_t length)
+{
+    uint64_t hash = SEMLOCK_NO_HASH;
+
+    for (int32_t i = length; i > 0 && !is_separator(path[i - 1]); i--) {
+        hash = semlock_hash(hash, path + i - 1, 1);
+    }
+    return hash;
+}
+
 void
 semlock_set_path(semlock_lock *lock, const char *path, int32_t length)
 {
     int32_t end = semlock_directory_length(path, length);
-    uint64_t hash = SEMLOCK_NO_HASH;
 
     lock->path = path;
     lock->path_length = length;
     lock->directory_length = end;
-    lock->directory_hash = semlock_hash(hash, path, (size_t)end);
-    for (int32_t i = length; i > 0 && !is_separator(path[i - 1]); i--) {
-        hash = semlock_hash(hash, path + i - 1, 1);
-    }
-    lock->name_hash = hash;
+    lock->directory_hash = semlock_hash(SEMLOCK_NO_HASH, path, (size_t)end);
+    lock->name_hash = semlock_name_hash(path, length);
     lock->ticket.handle = -1;
     semlock_file_reset(&lock->file);
 }

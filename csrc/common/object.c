@@ -73,6 +73,7 @@ semlock_object_bind(semlock_lock *lock, const semlock_pool *pool)
         lock->waited = 0;
         semlock_store32(&lock->expect_held, 0);
         semlock_store64(&lock->look_at, 0);
+        semlock_store64(&lock->holder, 0);
     }
     if (held) {
         semlock_object_freed(lock);
@@ -129,6 +130,7 @@ semlock_object_won(semlock_lock *lock, const semlock_record *record)
     lock->token_at = record->token_at;
     semlock_store32(&lock->expect_held, 0);
     semlock_store64(&lock->look_at, 0);
+    semlock_store64(&lock->holder, 0);
     lock->waited = 0;
     lock->depth = 1;
     lock->serial++;
@@ -147,12 +149,12 @@ semlock_object_failed(semlock_lock *lock, int outcome)
 
 /* A file is at the path: SEMLOCK_HELD, or SEMLOCK_LOOK when it is time to judge its holder. */
 int
-semlock_object_seen_held(semlock_lock *lock)
+semlock_object_seen_held(semlock_lock *lock, int64_t now)
 {
     int64_t look_at = semlock_load64(&lock->look_at);
 
     semlock_store32(&lock->expect_held, 1);
-    return look_at != 0 && semlock_now_ns() < look_at ? SEMLOCK_HELD : SEMLOCK_LOOK;
+    return look_at != 0 && now < look_at ? SEMLOCK_HELD : SEMLOCK_LOOK;
 }
 
 /* Borrow a held object for a refresh or a check: SEMLOCK_OK with the owner to restore, or the

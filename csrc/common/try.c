@@ -2,6 +2,10 @@
  * windows/create.c. */
 #include "core.h"
 
+#define JUDGED_AT_LEAST 8 /* so many locks of a round are judged if they are due */
+#define JUDGED_AFTER 32   /* of very many, each one in so many rounds */
+#define DEARER 4          /* how much more seldom that is done by Python */
+
 /* The fastest way: a kept claim of this directory comes to P. */
 static int
 create_kept(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
@@ -67,17 +71,75 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, in
 /* A file is at the path.  When it is time to judge its holder, a taken witness is enough proof
  * of life, unless the caller's policy uses other evidence. */
 int
-semlock_seen_held(semlock_lock *lock)
+semlock_seen_held(semlock_lock *lock, int64_t now)
 {
-    int outcome = semlock_object_seen_held(lock);
-    int finished = 0;
+    int outcome = semlock_object_seen_held(lock, now);
+    semlock_holder holder = {0};
 
-    if (outcome == SEMLOCK_LOOK && lock->vouched &&
-        semlock_witness_at(lock->path, &finished) == 1 && finished) {
-        semlock_store64(&lock->look_at, semlock_now_ns() + SEMLOCK_VOUCHED_NS);
-        outcome = SEMLOCK_HELD;
+    if (outcome == SEMLOCK_LOOK && lock->vouched) {
+        int witnessed = semlock_witness_at(lock->path, &holder) == 1 && holder.finished;
+
+        semlock_store32(&lock->witnessed, witnessed);
+        if (witnessed) {
+            semlock_store64(&lock->holder, holder.pid);
+            semlock_store64(&lock->look_at, now + SEMLOCK_VOUCHED_NS);
+            outcome = SEMLOCK_HELD;
+        }
     }
     return outcome;
+}
+
+/* Has this process ended?  Many locks of one holder ask once in a round. */
+static int
+has_ended(semlock_round *round, int64_t pid)
+{
+    int32_t at = (int32_t)(pid % SEMLOCK_HOLDERS);
+
+    if (round->pids[at] != pid) {
+        round->pids[at] = pid;
+        round->gone[at] = !semlock_process_exists(pid);
+    }
+    return round->gone[at];
+}
+
+/* The same in a round of tries of many locks.  Judging a holder costs several times as much as
+ * the check of its path.  So of the holders that were judged before, a round judges those
+ * whose process has ended, and of the others only a share: each lock in its turn, after so
+ * many rounds.  A judgement in Python costs more, so its turn comes more seldom.
+ *
+ * The number of the process only says whom to judge now.  If it proves wrong, as that of
+ * another PID namespace does, it is not asked for again. */
+int
+semlock_seen_held_in(semlock_round *round, semlock_lock *lock)
+{
+    int64_t look_at = semlock_load64(&lock->look_at);
+    int64_t holder = semlock_load64(&lock->holder);
+    int32_t rounds = round->count / JUDGED_AT_LEAST;
+    int outcome;
+
+    if (look_at == 0 || rounds < 2) {
+        return semlock_seen_held(lock, round->now);
+    }
+    if (round->now < look_at) {
+        semlock_store32(&lock->expect_held, 1);
+        return SEMLOCK_HELD;
+    }
+    if (holder > 0 && has_ended(round, holder)) {
+        outcome = semlock_seen_held(lock, round->now);
+        if (outcome == SEMLOCK_HELD && semlock_load64(&lock->holder) == holder) {
+            semlock_store64(&lock->holder, 0);
+        }
+        return outcome;
+    }
+    rounds = rounds < JUDGED_AFTER ? rounds : JUDGED_AFTER;
+    rounds *= semlock_load32(&lock->witnessed) ? 1 : DEARER;
+    if (((lock->name_hash >> 20) + (uint64_t)(uint32_t)semlock_add32(&lock->checks, 1)) %
+            (uint64_t)rounds !=
+        0) {
+        semlock_store32(&lock->expect_held, 1);
+        return SEMLOCK_HELD;
+    }
+    return semlock_seen_held(lock, round->now);
 }
 
 int
@@ -98,7 +160,7 @@ semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int a
         return semlock_object_won(lock, record);
     }
     if (outcome == SEMLOCK_HELD) {
-        outcome = semlock_seen_held(lock);
+        outcome = semlock_seen_held(lock, semlock_now_ns());
     }
     return semlock_object_failed(lock, outcome);
 }

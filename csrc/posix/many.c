@@ -1,10 +1,22 @@
 /* POSIX: many tries in one call. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "posix/system.h"
+
+#define READ_FROM 64 /* so many locks in one directory are found by reading its names */
+#define OTHERS 4     /* unless there are so many times as many other names */
+
+int
+semlock_process_exists(int64_t pid)
+{
+    return kill((pid_t)pid, 0) == 0 || errno != ESRCH;
+}
 
 static int
 same_directory(const semlock_lock *a, const semlock_lock *b)
@@ -14,36 +26,108 @@ same_directory(const semlock_lock *a, const semlock_lock *b)
            memcmp(a->path, b->path, (size_t)a->directory_length) == 0;
 }
 
-/* Many tries in one call.  Consecutive locks in one directory share a descriptor of it during
- * the call, which halves the cost of checking a held one. */
-void
-semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
-                 int anyway, semlock_pool *pool)
+/* Where the hash of a name leads to the locks of that name. */
+typedef struct {
+    uint32_t mask;
+    int32_t *index; /* -1: empty */
+} names_of;
+
+static uint32_t
+slot_of(const names_of *table, uint64_t hash)
+{
+    return (uint32_t)(hash ^ hash >> 32) & table->mask;
+}
+
+static int
+note_names(names_of *table, semlock_lock **locks, int32_t count)
+{
+    table->mask = 1;
+    while (table->mask < 2 * (uint32_t)count) {
+        table->mask = 2 * table->mask + 1;
+    }
+    table->index = malloc(((size_t)table->mask + 1) * sizeof *table->index);
+    if (table->index == NULL) {
+        return 0;
+    }
+    memset(table->index, -1, ((size_t)table->mask + 1) * sizeof *table->index);
+    for (int32_t i = 0; i < count; i++) {
+        uint32_t at = slot_of(table, locks[i]->name_hash);
+
+        while (table->index[at] >= 0) {
+            at = (at + 1) & table->mask;
+        }
+        table->index[at] = i;
+    }
+    return 1;
+}
+
+static const char *
+last_part(const semlock_lock *lock)
+{
+    const char *last = lock->path + lock->directory_length;
+
+    return last + (*last == '/');
+}
+
+/* Read which of many locks in one directory are held: outcomes becomes SEMLOCK_HELD or
+ * SEMLOCK_FREE.  Reading the names costs less than asking for each one, unless the directory
+ * has many others.  0 if that is so, or if it can't be read. */
+static int
+read_held(semlock_lock **locks, char *outcomes, int32_t count, int fd)
+{
+    names_of table;
+    semlock_names names;
+    const char *name;
+    int32_t left = count * OTHERS;
+
+    if (!note_names(&table, locks, count)) {
+        close(fd);
+        return 0;
+    }
+    memset(outcomes, SEMLOCK_FREE, (size_t)count);
+    semlock_names_start(&names, fd);
+    while (left-- > 0 && (name = semlock_names_next(&names)) != NULL) {
+        uint64_t hash = semlock_name_hash(name, (int32_t)strlen(name));
+        uint32_t at = slot_of(&table, hash);
+
+        for (; table.index[at] >= 0; at = (at + 1) & table.mask) {
+            const semlock_lock *lock = locks[table.index[at]];
+
+            if (lock->name_hash == hash && strcmp(last_part(lock), name) == 0) {
+                outcomes[table.index[at]] = SEMLOCK_HELD;
+            }
+        }
+    }
+    semlock_names_end(&names);
+    free(table.index);
+    return left >= 0 && names.error == 0;
+}
+
+/* Try consecutive locks in one directory. */
+static void
+try_group(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count, int anyway,
+          semlock_pool *pool, semlock_round *round)
 {
     char name[SEMLOCK_PATH_ROOM];
-    int directory = -1;
+    int directory = -1, known = 0;
 
-    semlock_enter(pool);
+    if (count > 1 && semlock_join(name, locks[0]->path, locks[0]->directory_length, "") == 0) {
+        directory = semlock_open(name, O_RDONLY | O_DIRECTORY, 0);
+        if (directory >= 0 && count >= READ_FROM) {
+            known = read_held(locks, outcomes, count, directory);
+            directory = known ? -1 : semlock_open(name, O_RDONLY | O_DIRECTORY, 0);
+        }
+    }
     for (int32_t i = 0; i < count; i++) {
         semlock_lock *lock = locks[i];
         int seen_free = 0;
         int outcome;
 
-        if (i > 0 && !same_directory(lock, locks[i - 1]) && directory >= 0) {
-            close(directory);
-            directory = -1;
-        }
-        if (directory < 0 && i + 1 < count && same_directory(lock, locks[i + 1]) &&
-            semlock_join(name, lock->path, lock->directory_length, "") == 0) {
-            directory = semlock_open(name, O_RDONLY | O_DIRECTORY, 0);
-        }
-        if (directory >= 0 && semlock_load64(&lock->owner) == 0) {
-            const char *last = lock->path + lock->directory_length;
-
-            last += *last == '/';
-            if (faccessat(directory, last, F_OK, 0) == 0) {
+        if ((known || directory >= 0) && semlock_load64(&lock->owner) == 0) {
+            if (known ? outcomes[i] == SEMLOCK_HELD
+                      : faccessat(directory, last_part(lock), F_OK, 0) == 0) {
                 /* A check only: no thread needs to own the object for it. */
-                outcomes[i] = (char)semlock_seen_held(lock);
+                outcomes[i] = (char)semlock_seen_held_in(round, lock);
                 continue;
             }
             seen_free = 1;
@@ -55,6 +139,21 @@ semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t 
     }
     if (directory >= 0) {
         close(directory);
+    }
+}
+
+/* Many tries in one call.  Consecutive locks in one directory share a look at it. */
+void
+semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
+                 int anyway, semlock_pool *pool)
+{
+    semlock_round round = {.now = semlock_now_ns(), .count = count};
+
+    semlock_enter(pool);
+    for (int32_t i = 0, end; i < count; i = end) {
+        for (end = i + 1; end < count && same_directory(locks[i], locks[end]); end++) {
+        }
+        try_group(locks + i, outcomes + i, errors + i, end - i, anyway, pool, &round);
     }
     semlock_leave(pool);
 }

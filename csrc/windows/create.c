@@ -239,11 +239,18 @@ void
 semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
                  int anyway, semlock_pool *pool)
 {
+    semlock_round round = {.now = semlock_now_ns(), .count = count};
+
     semlock_enter(pool);
     for (int32_t i = 0; i < count; i++) {
-        int outcome =
-            semlock_try_entered(locks[i], pool, 0, anyway && locks[i]->turns != SEMLOCK_FAIR);
+        int outcome;
 
+        if (semlock_load64(&locks[i]->owner) == 0 && semlock_is_at_path(locks[i])) {
+            outcomes[i] = (char)semlock_seen_held_in(&round, locks[i]);
+            continue;
+        }
+        outcome =
+            semlock_try_entered(locks[i], pool, 1, anyway && locks[i]->turns != SEMLOCK_FAIR);
         errors[i] = outcome < 0 ? outcome : 0;
         outcomes[i] = (char)(outcome < 0 ? -1 : outcome);
     }

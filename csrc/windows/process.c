@@ -10,6 +10,14 @@
 
 #define PID_LIMIT 0xffffffff
 
+/* Asking costs as much as a judgement, so that decides. */
+int
+semlock_process_exists(int64_t pid)
+{
+    (void)pid;
+    return 1;
+}
+
 void
 semlock_yield(void)
 {

@@ -127,6 +127,9 @@ class semlock_lock:
     life: int
     owner: int
     look_at: int
+    holder: int
+    witnessed: int
+    checks: int
     serial: int
     endings: int
     stamp: int

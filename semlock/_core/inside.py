@@ -38,10 +38,11 @@ def is_fair(lock: Any) -> bool:
     return native(lock).turns == FAIR
 
 
-def lay_out(lock: Any) -> None:
-    """Make a lock's record, if it has none yet."""
-    if lock._record is None:
-        lock._lay_out()
+def lay_out(*locks: Any) -> None:
+    """Make the records of some locks that have none yet."""
+    for lock in locks:
+        if lock._record is None:
+            lock._lay_out()
 
 
 def try_once(lock: Any) -> int:

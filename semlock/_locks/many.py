@@ -54,9 +54,8 @@ def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | No
 
 def try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> list[Any]:
     """Try many locks in one call of the core: each that was taken, else ``None``."""
-    for lock in locks:
-        inside.lay_out(lock)
-    batch = capi.Batch([inside.native(lock) for lock in locks])
+    inside.lay_out(*locks)
+    batch = capi.Batch(list(map(inside.native, locks)))
     result: list[Any] = [None] * len(locks)
     try:
         batch.run(anyway=anyway)

@@ -241,8 +241,7 @@ class SlotLock:
         return False
 
     def _lay_out(self) -> None:
-        for lock in self._locks:
-            inside.lay_out(lock)
+        inside.lay_out(*self._locks)
 
     def _serials(self) -> list[int]:
         return [inside.native(lock).serial for lock in self._locks]

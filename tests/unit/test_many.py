@@ -78,6 +78,91 @@ def test_locks_of_the_dead_are_won(tmp_path):
         lock.release()
 
 
+def held_by_a_child(child, tmp_path, count):
+    """Have a child hold locks at some paths; and give the paths."""
+    paths = [str(tmp_path / f"{number}.lock") for number in range(count)]
+    child.run(f"import semlock; locks = semlock.try_acquire_many({paths!r}); assert all(locks)")
+    return paths
+
+
+def judged_in_a_round(locks):
+    """Have all holders due, try all, and tell which ones were judged."""
+    natives = [lock._native for lock in locks]
+    for native in natives:
+        native.look_at = 1
+    assert not any(semlock.try_acquire_many(locks))
+    return {number for number, native in enumerate(natives) if native.look_at != 1}
+
+
+class TestRounds:
+    """Tries of many locks, again and again."""
+
+    COUNT = 200
+
+    def test_a_round_judges_a_share_and_each_lock_in_its_turn(self, tmp_path):
+        with Child() as child:
+            paths = held_by_a_child(child, tmp_path, self.COUNT)
+            locks = [semlock.Lock(path) for path in paths]
+            assert not any(semlock.try_acquire_many(locks))
+            assert all(lock._native.look_at > 1 for lock in locks), "not judged when first seen"
+            witnessed = bool(locks[0]._native.witnessed)
+            rounds = self.COUNT // 8 * (1 if witnessed else 4)
+            found = [judged_in_a_round(locks) for _ in range(rounds)]
+            assert set().union(*found) == set(range(self.COUNT))
+            assert max(map(len, found)) < self.COUNT / 8
+
+    def test_a_few_are_all_judged_when_due(self, tmp_path):
+        with Child() as child:
+            locks = [semlock.Lock(path) for path in held_by_a_child(child, tmp_path, 10)]
+            assert not any(semlock.try_acquire_many(locks))
+            assert judged_in_a_round(locks) == set(range(10))
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="asking costs as much as a judgement")
+    def test_the_locks_of_a_process_that_has_ended_are_had_in_the_next_round(self, tmp_path):
+        with Child() as child:
+            locks = [semlock.Lock(p) for p in held_by_a_child(child, tmp_path, self.COUNT)]
+            assert not any(semlock.try_acquire_many(locks))
+            if not locks[0]._native.witnessed:
+                pytest.skip("no witness here")
+            child.kill()
+            for lock in locks:
+                lock._native.look_at = 1
+            assert all(semlock.try_acquire_many(locks))
+            for lock in locks:
+                lock.release()
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="needs a witness")
+    def test_a_number_that_is_no_process_here_is_asked_for_once(self, tmp_path):
+        """So it is where the holder is in another PID namespace."""
+        with Child() as child:
+            paths = held_by_a_child(child, tmp_path, self.COUNT)
+            pid = 10 ** len(str(child.pid)) - 1
+            while os.path.exists(f"/proc/{pid}"):
+                pid -= 1
+            for path in paths:
+                with open(path, "r+") as record:
+                    record.write(f"pid={pid}")
+            locks = [semlock.Lock(path) for path in paths]
+            assert not any(semlock.try_acquire_many(locks))
+            assert {lock._native.holder for lock in locks} == {pid}
+            assert judged_in_a_round(locks) == set(range(self.COUNT))
+            assert len(judged_in_a_round(locks)) < self.COUNT / 8
+
+    @pytest.mark.parametrize("others", [0, 1000])
+    def test_names_beside_the_locks_change_nothing(self, tmp_path, others):
+        """Of a directory with many others the names are not read to the end."""
+        for number in range(others):
+            (tmp_path / f"other-{number}").touch()
+        with Child() as child:
+            paths = held_by_a_child(child, tmp_path, 64)
+            more = [str(tmp_path / f"free-{number}") for number in range(20)]
+            result = semlock.try_acquire_many([*paths, *more, *more])
+            assert [lock and lock.path for lock in result] == [None] * 64 + more + [None] * 20
+            for lock in result:
+                if lock:
+                    lock.release()
+
+
 def test_a_bad_path_gives_back_what_was_won(tmp_path):
     (tmp_path / "directory").mkdir()
     paths = [tmp_path / "a", tmp_path / "directory", tmp_path / "b"]
