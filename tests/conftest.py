@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import invariant
+import parallel
 import users
 from servers import (  # noqa: F401 - fixtures for all tests
     certificates,
@@ -16,6 +17,12 @@ from servers import (  # noqa: F401 - fixtures for all tests
     postgresql_server,
     redis_server,
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Have several processes run the tests where that is faster."""
+    parallel.choose(config)
 
 
 def pytest_configure() -> None:
@@ -36,6 +43,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     if hasattr(gc, "freeze"):
         gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def turn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    """Keep tests apart that would disturb each other: ``pytest.mark.one_at_a_time("time")``."""
+    with parallel.turn(request.node, tmp_path_factory):
+        yield
 
 
 @pytest.fixture(autouse=True)

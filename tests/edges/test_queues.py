@@ -15,6 +15,7 @@ from semlock._core.waits import Wait
 from support import Child, wait_until
 
 pytestmark = [
+    pytest.mark.one_at_a_time("time"),
     pytest.mark.skipif(
         not sys.platform.startswith("linux"), reason="tickets are FIFOs on Linux only"
     ),

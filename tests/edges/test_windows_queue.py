@@ -16,6 +16,7 @@ from support import Child, wait_until
 from windows_calls import WindowsActor
 
 pytestmark = [
+    pytest.mark.one_at_a_time("time"),
     pytest.mark.skipif(
         sys.platform != "win32", reason="tickets are kept open by their owners on Windows only"
     ),
