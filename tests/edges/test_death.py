@@ -82,20 +82,21 @@ def test_who_waits_for_such_a_process_is_woken_by_its_end(path):
             assert time.monotonic() - ended < 0.5
 
 
-@pytest.mark.parametrize("reap", [True, False])
-def test_a_poller_sees_a_death_within_a_fifth_of_a_second(path, reap):
-    with Child() as child:
-        held_by(child, path)
-        lock = semlock.Lock(path)
+def test_a_poller_sees_a_death_within_a_fifth_of_a_second(tmp_path):
+    with Child() as reaped, Child() as zombie:
+        locks = {reaped: semlock.Lock(tmp_path / "1"), zombie: semlock.Lock(tmp_path / "2")}
+        for child, lock in locks.items():
+            held_by(child, lock.path)
         end = time.monotonic() + 3
         while time.monotonic() < end:
-            assert not lock.try_acquire()
+            assert not any(lock.try_acquire() for lock in locks.values())
             time.sleep(0.01)
-        child.kill(reap=reap)
-        died = time.monotonic()
-        while not lock.try_acquire():
-            assert time.monotonic() - died < 0.3
-        lock.release()
+        for child, lock in locks.items():
+            child.kill(reap=child is reaped)
+            died = time.monotonic()
+            while not lock.try_acquire():
+                assert time.monotonic() - died < 0.3
+            lock.release()
 
 
 def test_a_read_lock_on_the_witness_is_no_life(path):

@@ -139,13 +139,22 @@ def skip_without(*programs):
 
 def belongs_to_the_script(shell, line, place):
     path = place / "the.lock"
-    with Script(shell, line, place) as script:
+    with Script(shell, line, place, then="") as script:
         assert script.code == 0, script.shell.stderr.read()
         assert script.answer["owner_pid"] == script.answer["pid"] == script.shell.pid
         assert script.answer["owner_name"] == shell
         assert not free(path)
-        assert "released=0" in script.go_on()
+        script.go_on()
     assert free(path)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_releases_what_it_took(shell, place):
+    skip_without(shell)
+    with Script(shell, ACQUIRE, place) as script:
+        assert not free(place / "the.lock")
+        assert "released=0" in script.go_on()
+    assert not (place / "the.lock").exists()
 
 
 @pytest.mark.parametrize("way", PASSED_OVER)

@@ -251,7 +251,7 @@ STUCK: dict[str, tuple[queueing.Config, int]] = {
 
 @pytest.mark.parametrize(("config", "steps"), STUCK.values(), ids=STUCK.keys())
 def test_somebody_waits_for_ever_without(config: queueing.Config, steps: int) -> None:
-    found = explore(Queue(config))
+    found = explore(Queue(config), remember=True)
     assert found.violation is None, found.story()
     stuck = waits_for_ever(found)
     assert stuck is not None
@@ -304,7 +304,7 @@ def test_dead_ones_tickets_are_removed_by_either_of_two_rules() -> None:
         replace(ONCE, removes_dead=False),
         replace(TWO, stops=False, overtakes=False),
     ):
-        found = explore(Queue(config))
+        found = explore(Queue(config), remember=True)
         assert found.violation is None, found.story()
         assert waits_for_ever(found) is None
 
