@@ -64,6 +64,7 @@ from semlock._locks.together import acquire_all
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from semlock._engines.space import Space, connect
     from semlock._events.stats import Stats
     from semlock._locks.async_lock import AsyncLock
     from semlock._locks.async_many import acquire_all_async, acquire_any_async
@@ -92,11 +93,13 @@ __all__ = [
     "SemlockError",
     "SharedLock",
     "SlotLock",
+    "Space",
     "acquire_all",
     "acquire_all_async",
     "acquire_any",
     "acquire_any_async",
     "clean",
+    "connect",
     "proof_of_death",
     "remove",
     "stats",
@@ -132,8 +135,10 @@ if not TYPE_CHECKING:
         "AsyncSlotLock": "semlock._locks.async_slots",
         "SharedLock": "semlock._locks.shared",
         "SlotLock": "semlock._locks.slots",
+        "Space": "semlock._engines.space",
         "acquire_all_async": "semlock._locks.async_many",
         "acquire_any_async": "semlock._locks.async_many",
+        "connect": "semlock._engines.space",
     }
 
     def __getattr__(name: str) -> object:

@@ -62,8 +62,8 @@ class Address:
     """
 
     __slots__ = (
-        "ca", "cert", "database", "hosts", "key", "password", "path", "prefix", "query", "row", "scheme",
-        "shown", "user",
+        "ca", "cert", "database", "hosts", "key", "password", "path", "prefix", "query",
+        "row", "scheme", "shown", "user",
     )  # fmt: skip
 
     def __init__(

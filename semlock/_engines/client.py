@@ -239,9 +239,10 @@ class Client:
             if ticket.wake is not None:
                 ticket.wake()
         self.keeper.tickets.clear()
+        self.keeper.closed = True
+        self.engine.close()
         self.keeper.close()
         self.calls.end()
-        self.engine.close()
         with suppress(ValueError):
             _mine.remove(self)
 

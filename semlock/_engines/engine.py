@@ -127,4 +127,4 @@ class Engine(Protocol):
         """Say what is known of the server: version, durability, what is guaranteed and what not."""
 
     def close(self) -> None:
-        """Close the connections.  What still stands in lines ends with its lease."""
+        """Close the connections, which ends a ``hear`` that another thread is in."""

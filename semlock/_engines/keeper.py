@@ -73,8 +73,7 @@ class Keeper:
             self._wake.put(None)
 
     def close(self) -> None:
-        """End the thread."""
-        self.closed = True
+        """End the thread; the engine is closed already, which ends its sleep."""
         self._wake.put(None)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -108,8 +107,12 @@ class Keeper:
                         renewed = -self.ttl  # news may have been lost
                     pause = _SHORTEST_PAUSE
                     self.failure = None
-                except (Away, Refused) as error:
+                except Exception as error:  # noqa: BLE001 - a client's library may raise anything
+                    if self.closed:
+                        break
                     self.failure = str(error)
+                    if not isinstance(error, (Away, Refused)):
+                        _log("the thread of a space goes on after %r", error)
                     self._end_leases()
                     sleep(min(pause, self.ttl / 10))
                     pause = min(2 * pause, _LONGEST_PAUSE)
@@ -185,3 +188,9 @@ class Keeper:
             if now() < until:
                 self.engine.leave(name, token, within=self._within())
             self._abandoned.pop(token, None)
+
+
+def _log(message: str, *values: object) -> None:
+    import logging  # noqa: PLC0415 - only when something is wrong
+
+    logging.getLogger("semlock").error(message, *values)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from semlock._engines.engine import Fact
     from semlock._locks.together import AllAcquired
 
+USUAL_TTL = 15.0
 _SHORTEST_TTL = 0.5
 _LONGEST_TTL = 86400.0
 
@@ -228,7 +229,7 @@ def connect_to(address: Address, ttl: float | None = None) -> Space:
     given = address.query.pop("ttl", None)
     if ttl is None:
         try:
-            ttl = 15.0 if given is None else float(given)
+            ttl = USUAL_TTL if given is None else float(given)
         except ValueError:
             raise ValueError(
                 f"the ttl in {address.shown} is seconds, not {given!r:.60}"

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import uuid
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import semlock
+from engine_urls import url_of
 from ini_system import INI
 from memory_engine import MemoryEngine, Server, space_on
 from memory_store import AsyncMemoryLock, Found, MemoryLock, Space
 from semlock import systems
 from semlock._core.queues import queue_of, tickets
+from semlock._engines.address import Address
 from semlock._engines.engine import HOLDS, Away
 from support import Child, take_away
 
@@ -238,10 +242,18 @@ def engine_world(name: str, request):
         return OnEngine(
             name, space_on(server, OnEngine.ttl), lambda: MemoryEngine(server, OnEngine.ttl)
         )
-    raise AssertionError(name)
+    server = request.getfixturevalue(f"{name}_server")
+    url, prefix = url_of(server), uuid.uuid4().hex
+
+    def connect():
+        address = Address(url, prefix=prefix)
+        module = import_module(f"semlock._engines.{address.row.module}")
+        return module.connect(address, ttl=OnEngine.ttl, client=uuid.uuid4().hex)
+
+    return OnEngine(name, semlock.connect(url, prefix=prefix, ttl=OnEngine.ttl), connect)
 
 
-ENGINES = ("memory-engine",)
+ENGINES = ("memory-engine", "redis")
 
 
 @pytest.fixture(params=[*systems.NAMES, "ini", "memory", *ENGINES])

@@ -15,7 +15,7 @@ PAGES = [Path("README.md"), *(p.relative_to(ROOT) for p in (ROOT / "docs").glob(
 # Here the commands of all kinds of work stand for themselves, and not in the order of a script.
 OVERVIEWS = {"README.md", "docs/cli.md"}
 # What .ci/run does, and what needs a server.
-NOT_HERE = ("python3 -m venv", "pip install", "SEMLOCK_MOUNTED=")
+NOT_HERE = ("python3 -m venv", "pip install", "SEMLOCK_MOUNTED=", "# needs a server")
 END_OF_BLOCK = "\0"
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -14,6 +14,7 @@ import pytest
 import figures
 from semlock._cli import waiting as cli_waiting
 from semlock._core import status, verdicts
+from semlock._engines import address, space
 from semlock._locks import together
 from semlock._waiting import notice, steps, waiter
 
@@ -57,6 +58,10 @@ def _of_c(name):
 
 # A piece of a sentence, and what shows it: a test's name, or that the code's constant is the same.
 SHOWN = {
+    "docs/engines.md": {
+        "up to 1024 bytes in UTF-8": address.LONGEST_NAME == 1024,
+        "15 seconds by default": space.USUAL_TTL == 15,
+    },
     "README.md": {
         "a failed try is one system call": "test_a_failed_try_on_a_lock_seen_before_is_one_system_call",
         "removes it after two seconds": "test_a_soft_file_lock_takes_semlocks_file_for_broken",

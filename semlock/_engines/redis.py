@@ -1,0 +1,365 @@
+"""Redis and Valkey by redis-py: tokens with leases in sorted sets, by one script.
+
+One primary keeps the locks.  Its promise is weaker than that of the other engines: replicas
+follow later, so a failover may forget the last writes, and then two may hold.  The fence still
+grows, because it is at least the server's time, and a storage that checks it refuses the earlier
+holder.
+
+redis-py is used for connections and its protocol only: its commands have no limit of time of
+their own, and each request here has one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from contextlib import suppress
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import Connection, SSLConnection
+from redis.retry import Retry
+
+from semlock._engines.engine import GONE, Away, Entry, Fact, Place, Refused
+from semlock._engines.redis_script import SCRIPT
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from semlock._engines.address import Address
+
+_SHA = hashlib.sha1(SCRIPT.encode()).hexdigest()  # noqa: S324 - Redis names scripts so
+# Entries of one request of a renewal.
+_BATCH = 200
+_MOST_IDLE = 8
+# What the server says when it will answer later.
+_LATER = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED")
+
+
+class RedisEngine:
+    """An ``Engine`` on one primary."""
+
+    keeps_leases = True
+
+    def __init__(self, address: Address, *, ttl: float, client: str) -> None:
+        self._ttl = str(int(ttl * 1000))
+        self._prefix = address.prefix
+        self._client = client
+        self._patience = min(5.0, ttl / 3)
+        if len(address.hosts) > 1:
+            raise Refused("Redis is one primary: the address has several hosts")
+        host, port = address.hosts[0]
+        self._where = f"{host}:{port}"
+        unknown = set(address.query)
+        if unknown:
+            raise Refused(f"the address has options that Redis' has not: {sorted(unknown)}")
+        self._options: dict[str, Any] = {
+            "host": host,
+            "port": port,
+            "db": int(address.database or 0),
+            "username": address.user,
+            "password": address.password,
+            "socket_timeout": self._patience,
+            "socket_connect_timeout": self._patience,
+            "retry": Retry(NoBackoff(), 0),
+            "client_name": "semlock",
+            "protocol": 2,
+        }
+        self._kind: Any = Connection
+        if address.row.tls:
+            self._kind = SSLConnection
+            self._options |= {
+                "ssl_ca_certs": address.ca,
+                "ssl_certfile": address.cert,
+                "ssl_keyfile": address.key,
+            }
+        elif address.ca or address.cert or address.key:
+            raise Refused("ca, cert and key are for TLS: write the address as rediss://")
+        self._free: list[Any] = []
+        self._news: Any = None
+        self._deaf = True
+        self._closed = False
+
+    # ------------------------------------------------------------------ connections
+
+    def _connection(self, within: float) -> Any:
+        try:
+            return self._free.pop()
+        except IndexError:
+            pass
+        options = self._options | {"socket_connect_timeout": min(within, self._patience)}
+        return self._kind(**options)
+
+    def _request(self, within: float, *words: Any, connection: Any = None) -> Any:
+        """Make a request; what it raises says whether it makes sense to repeat it."""
+        one = self._connection(within) if connection is None else connection
+        try:
+            one.send_command(*words)
+            if not one.can_read(timeout=max(0.001, within)):
+                raise redis.exceptions.TimeoutError  # noqa: TRY301 - as the client's own
+            answer = one.read_response()
+        except redis.exceptions.NoScriptError:
+            self._give_back(one, connection)
+            raise
+        except redis.exceptions.ResponseError as error:
+            self._give_back(one, connection)
+            raise _of_error(error) from None
+        except BaseException as error:
+            with suppress(Exception):
+                one.disconnect()
+            if isinstance(error, (redis.exceptions.RedisError, OSError)):
+                self._deaf = True
+                raise self._of_failure(error) from None
+            raise
+        self._give_back(one, connection)
+        return answer
+
+    def _give_back(self, one: Any, given: Any) -> None:
+        if given is None and len(self._free) < _MOST_IDLE and not self._closed:
+            self._free.append(one)
+        elif given is None:
+            one.disconnect()
+
+    def _of_failure(self, error: Exception) -> Exception:
+        if isinstance(error, redis.exceptions.AuthenticationError):
+            return Refused(f"{self._where} refuses the user or the password")
+        if isinstance(error, redis.exceptions.InvalidResponse):
+            return Refused(f"what answers at {self._where} does not speak Redis' protocol")
+        text = str(error)
+        if "SSL" in text or "certificate" in text.lower():
+            return Refused(f"no TLS with {self._where}: {text}")
+        if isinstance(error, redis.exceptions.TimeoutError):
+            return Away(f"{self._where} gave no answer in time")
+        return Away(f"{self._where}: {text}")
+
+    def _script(self, within: float, keys: Sequence[str], *arguments: Any) -> Any:
+        words = [len(keys), *keys, *arguments]
+        try:
+            return self._request(within, "EVALSHA", _SHA, *words)
+        except redis.exceptions.NoScriptError:
+            return self._request(within, "EVAL", SCRIPT, *words)
+
+    def _keys(self, name: str) -> tuple[str, str]:
+        return f"{self._prefix}:line:{name}", f"{self._prefix}:data:{name}"
+
+    # ------------------------------------------------------------------ the engine
+
+    def enter(
+        self, name: str, token: str, record: bytes, room: int, *, waits: bool, within: float
+    ) -> Place:
+        """Put an entry in its line."""
+        keys = (f"{self._prefix}:fence", *self._keys(name))
+        answer = self._script(
+            within, keys, "enter", self._ttl, self._prefix, token, room, self._client, record,
+            int(waits),
+        )  # fmt: skip
+        return _place(answer)
+
+    def leave(self, name: str, token: str, *, within: float) -> bool:
+        """Take an entry out."""
+        keys = self._keys(name)
+        return bool(self._script(within, keys, "leave", self._ttl, self._prefix, token))
+
+    def renew(self, entries: Sequence[tuple[str, str]], *, within: float) -> list[Place]:
+        """Extend leases."""
+        places: list[Place] = []
+        for first in range(0, len(entries), _BATCH):
+            some = entries[first : first + _BATCH]
+            keys = [key for name, _ in some for key in self._keys(name)]
+            tokens = [token for _, token in some]
+            answer = self._script(within, keys, "renew", self._ttl, self._prefix, *tokens)
+            places += map(_place, answer)
+        return places
+
+    def hear(self, seconds: float) -> Sequence[tuple[str, int]] | None:
+        """Read what the server has published for this client."""
+        if self._deaf:
+            self._listen()
+            return None
+        one = self._news
+        heard = []
+        try:
+            wait = max(0.0, seconds)
+            while one.can_read(timeout=wait):
+                answer = one.read_response()
+                if answer[0] == b"message":
+                    token, _, number = answer[2].decode("ascii", "replace").partition(" ")
+                    heard.append((token, int(number)))
+                wait = 0.0
+        except (redis.exceptions.RedisError, OSError) as error:
+            self._deaf = True
+            raise self._of_failure(error) from None
+        return heard
+
+    def _listen(self) -> None:
+        old, self._news = self._news, None
+        if old is not None:
+            with suppress(Exception):
+                old.disconnect()
+        one = self._kind(**self._options)
+        self._request(
+            self._patience, "SUBSCRIBE", f"{self._prefix}:news:{self._client}", connection=one
+        )
+        self._news = one
+        self._deaf = False
+
+    def line(self, name: str, *, within: float) -> list[Entry]:
+        """List the entries of a name."""
+        answer = self._script(within, self._keys(name), "line", self._ttl, self._prefix)
+        entries = []
+        for token, number, text, holds, left in answer:
+            room, _, rest = text.partition(b"\n")
+            record = rest.partition(b"\n")[2]
+            entries.append(
+                Entry(token.decode(), int(number), int(room), record, bool(holds), left / 1000)
+            )
+        return entries
+
+    def names(self, *, within: float) -> list[str]:
+        """List the names that have entries."""
+        start = f"{self._prefix}:line:"
+        pattern = re.sub(r"([\\*?\[\]])", r"\\\1", start) + "*"
+        found, cursor = set(), b"0"
+        while True:
+            cursor, keys = self._request(
+                within, "SCAN", cursor, "MATCH", pattern, "COUNT", 1000
+            )
+            found |= {key.decode("utf-8", "replace")[len(start) :] for key in keys}
+            if cursor == b"0":
+                return sorted(found)
+
+    def remove(self, name: str, token: str, *, within: float) -> bool:
+        """Take another client's entry out."""
+        keys = self._keys(name)
+        return bool(self._script(within, keys, "remove", self._ttl, self._prefix, token))
+
+    def facts(self, *, within: float) -> list[Fact]:
+        """Say how the server is set up."""
+        return redis_facts(lambda *words: self._request(within, *words))
+
+    def check(self) -> None:
+        """Connect, and see that the server takes writes."""
+        try:
+            role = self._request(self._patience, "ROLE")
+        except Refused as error:
+            if "NOPERM" not in str(error):
+                raise
+            role = [b"master"]
+        if role and role[0] == b"slave":
+            raise Refused(
+                f"{self._where} is a replica of {role[1].decode('ascii', 'replace')}:{role[2]}: "
+                "connect to the primary"
+            )
+        self._listen()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        while self._free:
+            with suppress(Exception):
+                self._free.pop().disconnect()
+        news, self._news = self._news, None
+        self._deaf = True
+        if news is not None:
+            with suppress(Exception):
+                news.disconnect()
+
+
+def _place(answer: Any) -> Place:
+    state, number, again = answer
+    if state == GONE:
+        return Place(GONE)
+    return Place(state, int(number), None if again < 0 else again / 1000)
+
+
+def _of_error(error: Exception) -> Exception:
+    """Say whether the server may do later what it has refused."""
+    if isinstance(error, redis.exceptions.AuthenticationError):
+        return Refused("the server refuses the user or the password")
+    text = str(error)
+    if text.startswith(_LATER) or isinstance(error, redis.exceptions.BusyLoadingError):
+        return Away(f"the server says: {text:.200}")
+    return Refused(f"the server says: {text:.200}")
+
+
+def redis_facts(ask: Any) -> list[Fact]:
+    """Say what is known of a server: its version, what survives its end, what is guaranteed."""
+    info: dict[str, str] = {}
+    for section in ("server", "persistence", "replication", "memory"):
+        with suppress(Refused):
+            for line in ask("INFO", section).decode("utf-8", "replace").splitlines():
+                key, colon, value = line.partition(":")
+                if colon:
+                    info[key] = value
+    server = "Valkey" if "valkey_version" in info else "Redis"
+    version = info.get("valkey_version") or info.get("redis_version", "unknown")
+    facts = [Fact("server", f"{server} {version}")]
+    appends = info.get("aof_enabled") == "1"
+    facts.append(
+        Fact(
+            "appendonly",
+            "yes" if appends else "no",
+            appends,
+            "" if appends else "a restart forgets who holds: set appendonly yes",
+        )
+    )
+    syncs = ""
+    with suppress(Refused):
+        answer = ask("CONFIG", "GET", "appendfsync")
+        syncs = answer[1].decode("ascii", "replace") if len(answer) > 1 else ""
+    if syncs:
+        facts.append(
+            Fact(
+                "appendfsync",
+                syncs,
+                syncs == "always",
+                ""
+                if syncs == "always"
+                else "a crash of the machine may forget the last second: two may hold then; give "
+                "the fence to the storage",
+            )
+        )
+    replicas = info.get("connected_slaves", "unknown")
+    facts.append(
+        Fact(
+            "replicas",
+            replicas,
+            replicas == "0",
+            ""
+            if replicas == "0"
+            else "a failover may forget the last writes: two may hold then; give the fence to "
+            "the storage",
+        )
+    )
+    policy = info.get("maxmemory_policy", "noeviction")
+    facts.append(
+        Fact(
+            "eviction",
+            policy,
+            policy == "noeviction",
+            ""
+            if policy == "noeviction"
+            else "locks may be evicted: set maxmemory-policy noeviction",
+        )
+    )
+    facts.append(
+        Fact(
+            "guarantee",
+            "one holder at a time while this primary keeps its data; the lease ends a dead "
+            "holder's lock; the fence grows even if the last writes are forgotten",
+        )
+    )
+    return facts
+
+
+def connect(address: Address, *, ttl: float, client: str) -> RedisEngine:
+    """Connect to a server."""
+    engine = RedisEngine(address, ttl=ttl, client=client)
+    try:
+        engine.check()
+    except BaseException:
+        engine.close()
+        raise
+    return engine
