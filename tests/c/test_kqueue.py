@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.parametrize("program", ["bsd", "core", "kqueue"])
 def test_the_sources_of_other_systems_are_well(program, system, tmp_path, tmp_path_factory):
     flags = [
-        "-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-D{SYSTEMS[system]}=1",
+        "-std=c11", "-g1", "-O0", "-Wall", "-Wextra", "-Werror", f"-D{SYSTEMS[system]}=1",
         "-D_FILE_OFFSET_BITS=64", *SANITIZERS, "-I", str(HERE / "bsd"), "-I", str(HERE / "kqueue"),
         "-I", str(ROOT / "csrc"), "-include", str(HERE / "bsd" / "kernel.h"),
     ]  # fmt: skip

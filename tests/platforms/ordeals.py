@@ -65,16 +65,15 @@ def storm(**changes) -> dict:
     return report
 
 
-def faults(*operations: str) -> dict:
+def faults(shim: str, *operations: str) -> dict:
     """Do some operations with each fault at each of their system calls."""
-    shim = faultlib.build_shim(Path.cwd())
 
     def report(name: str) -> dict:
         os.mkdir(name)
         order = json.dumps([name, os.path.abspath(name), ERRORS])
         done = subprocess.run(
             [sys.executable, TESTS / "faultops.py"], input=order,
-            env=faultlib.preloaded(shim), stdout=subprocess.PIPE, check=True, text=True,
+            env=faultlib.preloaded(Path(shim)), stdout=subprocess.PIPE, check=True, text=True,
         )  # fmt: skip
         return json.loads(done.stdout)
 

@@ -25,6 +25,9 @@ from pathlib import Path
 
 import pytest
 
+import building
+import faultlib
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import filesystem_table  # noqa: E402
@@ -138,11 +141,12 @@ def only_unfinished_files_are_left(message: str) -> bool:
 
 
 @each_kind
-def test_a_fault_of_any_call_ends_held_or_in_a_clear_error(kind, put_through):
+def test_a_fault_of_any_call_ends_held_or_in_a_clear_error(kind, put_through, tmp_path_factory):
     if kind in NETWORK:
         pytest.skip("a server's own delays and retries are faults enough")
     operations = next(names for kinds, names in OPERATIONS.items() if kind in kinds)
-    report = put_through("faults", operations)
+    shim = building.once(tmp_path_factory, "shim", faultlib.build_shim)
+    report = put_through("faults", [str(shim), *operations])
     problems = report["problems"]
     if kind in NAMED:
         unremoved = re.compile(r"\w+: left behind: \['\.semlock-\w+\.tmp'\]: .*unlink")
