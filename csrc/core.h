@@ -201,6 +201,12 @@ typedef struct {
 int semlock_seen_held(semlock_lock *lock, int64_t now);
 int semlock_seen_held_in(semlock_round *round, semlock_lock *lock);
 
+/* The kernel's lock on the file at a path: posix/kernel.c, windows/kernel.c. */
+int semlock_kernel_take(semlock_lock *lock, semlock_pool *pool);
+int semlock_kernel_release(semlock_lock *lock, semlock_pool *pool);
+int semlock_kernel_check(semlock_lock *lock, semlock_pool *pool);
+int semlock_kernel_is_free(const semlock_lock *lock);
+
 void semlock_contended_now(semlock_pool *pool, const semlock_lock *lock);
 int semlock_may_wait_alone(const semlock_lock *lock, semlock_pool *pool);
 int semlock_held_here(semlock_pool *pool, uint64_t ino);

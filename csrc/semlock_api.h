@@ -32,6 +32,7 @@
  *
  *   semlock_try, _anyway   OK, HELD, LOOK, MINE, NESTED, TURN, FORKED
  *   semlock_try_many       the same for each lock, errors beside it
+ *   semlock_kernel_locked  1 or 0: would a try of a writer find the file locked?
  *   semlock_release        OK, KEPT, NESTED, FREE, LOST, OTHER_THREAD, GUARDED,
  *                          FORKED
  *   semlock_check          OK, FREE, LOST, FORKED
@@ -39,6 +40,7 @@
  *   semlock_detach         OK, FORKED
  *   semlock_holds          OK, FREE, FORKED
  *   semlock_inspect        OK, FREE, CHANGED
+ *   semlock_read_file      the number of bytes
  *   semlock_confirm        OK, FREE, CHANGED
  *   semlock_remove         OK, LOST, CHANGED, ALIVE, GUARDED
  *   semlock_rewrite        OK, LOST, CHANGED, ALIVE, GUARDED
@@ -84,6 +86,11 @@
 #define SEMLOCK_NO_TURNS 0   /* neither checks the queue nor joins it */
 #define SEMLOCK_TAKE_TURNS 1 /* makes way after a burst of SEMLOCK_BURST_NS */
 #define SEMLOCK_FAIR 2       /* always makes way */
+
+/* What excludes others from a path (`kernel` of a lock and of a watch). */
+#define SEMLOCK_BY_FILE 0   /* that a file exists there */
+#define SEMLOCK_EXCLUSIVE 1 /* the kernel's lock on the file there, which stays */
+#define SEMLOCK_SHARED 2    /* the same, shared with other readers */
 
 /* What is at a path. */
 #define SEMLOCK_REGULAR 0
@@ -188,15 +195,17 @@ typedef struct {
     uint64_t directory_hash;
     uint64_t name_hash; /* of the last part of the path */
     int32_t turns;      /* one of the three above */
-    int64_t life;       /* of the process to which all below belongs */
-    int64_t owner;      /* the thread that holds, or a state */
-    int64_t look_at;    /* monotonic; the holder need not be judged before */
-    int64_t holder;     /* the PID in the record that was judged last; 0 unknown */
-    int32_t witnessed;  /* its witness was taken then */
-    int32_t checks;     /* how often it was seen held among many */
-    uint64_t serial;    /* how often it was acquired */
-    uint64_t endings;   /* how often it was released, nested ones included */
-    int64_t stamp;      /* seconds since 1970 of the last acquire or refresh */
+    int32_t kernel;     /* one of the three above */
+    int64_t lent;    /* plus one: the caller's descriptor to lock, which stays open; 0 none */
+    int64_t life;    /* of the process to which all below belongs */
+    int64_t owner;   /* the thread that holds, or a state */
+    int64_t look_at; /* monotonic; the holder need not be judged before */
+    int64_t holder;  /* the PID in the record that was judged last; 0 unknown */
+    int32_t witnessed; /* its witness was taken then */
+    int32_t checks;    /* how often it was seen held among many */
+    uint64_t serial;   /* how often it was acquired */
+    uint64_t endings;  /* how often it was released, nested ones included */
+    int64_t stamp;     /* seconds since 1970 of the last acquire or refresh */
     int32_t held;
     int32_t depth;
     int32_t reentrant;
@@ -318,6 +327,9 @@ typedef struct {
     uint64_t judged_dev;   /* the instance that the caller judged, and skips */
     uint64_t judged_ino;
     int64_t judged_ctime_ns;
+    int32_t kernel;   /* as the lock's: the kernel is asked whether the file is locked */
+    int64_t lent;     /* as the lock's */
+    semlock_file ask; /* open to ask it; a closed descriptor would wake other waiters */
 } semlock_watch;
 
 /* A place in the queue of a lock.
@@ -387,7 +399,7 @@ typedef struct {
  *
  *   time (monotonic)                   what happens then
  *     recheck != 0: recheck_at         looks again at what is `unsure`; the interval doubles
- *     pause_at != 0                    looks again at all paths, because blind
+ *     pause_at != 0                    looks again at all paths, because blind or `kernel`
  *     safety_at                        looks at all paths in any case, and judges again
  *     postponed: a watch's again_at    looks at that path
  *     look_at                          the first of all times, of the place too: when an
@@ -411,6 +423,7 @@ typedef struct {
     int32_t blind;     /* not all paths are watched */
     int32_t unpaced;   /* the caller pauses when blind */
     int32_t postponed; /* some watches have an again_at */
+    int32_t kernel;    /* some watches ask the kernel, and not each release is an event */
     int32_t looked;    /* it was checked that the caller does not wait for itself */
     int32_t started;   /* it has something to give back at its end */
     int64_t life;      /* of the process in which it was started */
@@ -458,6 +471,7 @@ int semlock_try(semlock_lock *lock, semlock_pool *pool);
 void semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
                       int anyway, semlock_pool *pool);
 int semlock_try_anyway(semlock_lock *lock, semlock_pool *pool);
+int semlock_kernel_locked(const semlock_lock *lock, semlock_pool *pool);
 int semlock_release(semlock_lock *lock, semlock_pool *pool);
 int semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, int32_t length);
 int semlock_check(semlock_lock *lock, semlock_pool *pool);
@@ -475,6 +489,7 @@ int64_t semlock_busy(void);
 void semlock_pool_drain(semlock_pool *pool, const char *directory, int32_t length);
 int semlock_inspect(const char *path, semlock_pool *pool, semlock_view *view, char *bytes,
                     int32_t capacity);
+int semlock_read_file(const char *path, semlock_pool *pool, char *bytes, int32_t capacity);
 int semlock_confirm(const char *path, semlock_pool *pool, const semlock_view *judged);
 int semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
                    const char *bytes, int32_t flags);

@@ -26,6 +26,7 @@ POSIX = [
     "posix/many.c",
     "posix/held.c",
     "posix/release.c",
+    "posix/kernel.c",
     "posix/spare.c",
     "posix/change.c",
     "posix/inspect.c",
@@ -42,6 +43,7 @@ KQUEUE = ["kqueue/system.c", "kqueue/events.c", "kqueue/tickets.c", "kqueue/name
 WINDOWS = [
     "windows/file.c",
     "windows/locks.c",
+    "windows/kernel.c",
     "windows/path.c",
     "windows/create.c",
     "windows/change.c",

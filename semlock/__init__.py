@@ -66,17 +66,21 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from semlock._engines.space import Space, connect
     from semlock._events.stats import Stats
+    from semlock._locks.async_kernel import AsyncKernelLock
     from semlock._locks.async_lock import AsyncLock
     from semlock._locks.async_many import acquire_all_async, acquire_any_async
     from semlock._locks.async_shared import AsyncSharedLock
     from semlock._locks.async_slots import AsyncSlotLock
+    from semlock._locks.kernel import KernelLock
     from semlock._locks.shared import SharedLock
     from semlock._locks.slots import SlotLock
 
 __all__ = [
+    "AsyncKernelLock",
     "AsyncLock",
     "AsyncSharedLock",
     "AsyncSlotLock",
+    "KernelLock",
     "Lock",
     "LockDeadlockError",
     "LockEngineError",
@@ -130,9 +134,11 @@ del _name
 if not TYPE_CHECKING:
     # Only those who use these pay for importing them, and asyncio most of all.
     _LATER = {
+        "AsyncKernelLock": "semlock._locks.async_kernel",
         "AsyncLock": "semlock._locks.async_lock",
         "AsyncSharedLock": "semlock._locks.async_shared",
         "AsyncSlotLock": "semlock._locks.async_slots",
+        "KernelLock": "semlock._locks.kernel",
         "SharedLock": "semlock._locks.shared",
         "SlotLock": "semlock._locks.slots",
         "Space": "semlock._engines.space",

@@ -13,7 +13,8 @@ release(semlock_lock *lock, semlock_pool *pool)
         return outcome;
     }
     ino = lock->file.ino; /* on FAT a rename changes it */
-    outcome = semlock_release_held(lock, pool);
+    outcome = lock->kernel != SEMLOCK_BY_FILE ? semlock_kernel_release(lock, pool)
+                                              : semlock_release_held(lock, pool);
     if (outcome < 0 || outcome == SEMLOCK_GUARDED) {
         semlock_store64(&lock->owner, owner); /* still held; the release can be repeated */
         return outcome;
@@ -128,7 +129,9 @@ semlock_check(semlock_lock *lock, semlock_pool *pool)
     semlock_enter(pool);
     outcome = semlock_object_borrow(lock, pool, &owner);
     if (outcome == SEMLOCK_OK) {
-        outcome = semlock_with_held(lock, pool, check_held, NULL);
+        outcome = lock->kernel != SEMLOCK_BY_FILE
+                      ? semlock_kernel_check(lock, pool)
+                      : semlock_with_held(lock, pool, check_held, NULL);
         semlock_object_return(lock, owner);
     }
     semlock_leave(pool);

@@ -24,6 +24,30 @@ semlock_same_view(const semlock_view *a, const semlock_view *b)
     return a->ino == b->ino && a->ino_high == b->ino_high && a->dev == b->dev;
 }
 
+/* Read any file in one call, in which a signal can leave nothing open: how many bytes it has,
+ * up to the capacity, or an error. */
+int
+semlock_read_file(const char *path, semlock_pool *pool, char *bytes, int32_t capacity)
+{
+    semlock_os_char room[SEMLOCK_PATH_ROOM];
+    semlock_os_file opened;
+    int outcome = semlock_os_path(room, path);
+
+    semlock_enter(pool);
+    if (outcome == 0) {
+        outcome = semlock_open_to_read(room, &opened);
+    }
+    if (outcome == SEMLOCK_OK) {
+        outcome = semlock_read_all(opened, bytes, capacity);
+        semlock_os_close(opened);
+    }
+    else if (outcome > 0) {
+        outcome = -ENOENT;
+    }
+    semlock_leave(pool);
+    return outcome;
+}
+
 /* Read the record as it was while the file was at the path.  If two reads agree, and the path
  * named this file in between, the file was not being rewritten for its next use.  The witness
  * is read before the path is checked: a releasing holder drops it after its name is gone. */

@@ -142,6 +142,23 @@ semlock_seen_held_in(semlock_round *round, semlock_lock *lock)
     return semlock_seen_held(lock, round->now);
 }
 
+/* The file at the path stays, and the kernel's lock on it is the lock.  The kernel is the
+ * proof that the holder lives, so there is nothing to judge. */
+static int
+attempt_kernel(semlock_lock *lock, semlock_pool *pool, int anyway)
+{
+    int outcome = anyway ? SEMLOCK_OK : semlock_must_make_way(lock, pool);
+
+    if (outcome == SEMLOCK_OK) {
+        outcome = semlock_kernel_take(lock, pool);
+    }
+    if (outcome == SEMLOCK_OK) {
+        semlock_new_token(pool, lock->token);
+        lock->stamp = semlock_wall_ns() / 1000000000;
+    }
+    return outcome;
+}
+
 int
 semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway)
 {
@@ -154,15 +171,29 @@ semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int a
     if (record->life != 0 && record->life != pool->life) {
         return semlock_object_failed(lock, SEMLOCK_FORKED); /* it names the parent */
     }
-    outcome = attempt(lock, pool, record, seen_free, anyway);
+    outcome = lock->kernel != SEMLOCK_BY_FILE ? attempt_kernel(lock, pool, anyway)
+                                              : attempt(lock, pool, record, seen_free, anyway);
     if (outcome == SEMLOCK_OK) {
         semlock_add32(&pool->holding[lock->file.ino % SEMLOCK_BURSTS], 1);
         return semlock_object_won(lock, record);
     }
-    if (outcome == SEMLOCK_HELD) {
+    if (outcome == SEMLOCK_HELD && lock->kernel == SEMLOCK_BY_FILE) {
         outcome = semlock_seen_held(lock, semlock_now_ns());
     }
     return semlock_object_failed(lock, outcome);
+}
+
+/* For a status: does the kernel have the file locked?  It is locked for a moment to find
+ * out. */
+int
+semlock_kernel_locked(const semlock_lock *lock, semlock_pool *pool)
+{
+    int is_free;
+
+    semlock_enter(pool);
+    is_free = semlock_kernel_is_free(lock);
+    semlock_leave(pool);
+    return !is_free;
 }
 
 int

@@ -83,7 +83,8 @@ static int
 any_is_free(semlock_lock *const *locks, int32_t count)
 {
     for (int32_t i = 0; i < count; i++) {
-        if (semlock_path_is_free(locks[i]->path)) {
+        if (locks[i]->kernel != SEMLOCK_BY_FILE ? semlock_kernel_is_free(locks[i])
+                                                : semlock_path_is_free(locks[i]->path)) {
             return 1;
         }
     }

@@ -130,6 +130,16 @@ semlock_events_forget(int64_t events)
     (void)events;
 }
 
+/* Not each of these systems reports an unlock: it is looked at by the clock. */
+int64_t
+semlock_events_watch_locked(int64_t events, const char *path, int64_t lent)
+{
+    (void)events;
+    (void)path;
+    (void)lent;
+    return -ENOTSUP;
+}
+
 /* Watch the file at the path.  `known` is a mark that may already watch it. */
 int64_t
 semlock_events_watch(int64_t events, const char *path, int64_t known)

@@ -76,6 +76,27 @@ semlock_events_watch(int64_t events, const char *path, int64_t known)
     return mark < 0 ? -errno : mark;
 }
 
+/* Watch a file that stays: a program that unlocks it closes it next.  `lent` is the caller's
+ * descriptor of it, or negative: then the path leads to it. */
+int64_t
+semlock_events_watch_locked(int64_t events, const char *path, int64_t lent)
+{
+    char name[40];
+    uint32_t follow = IN_DONT_FOLLOW;
+    int mark;
+
+    if (!semlock_events_ours(events)) {
+        return -EBADF;
+    }
+    if (lent >= 0) {
+        snprintf(name, sizeof name, "/proc/self/fd/%lld", (long long)lent);
+        path = name;
+        follow = 0;
+    }
+    mark = inotify_add_watch((int)events, path, MASK | IN_CLOSE_NOWRITE | follow);
+    return mark < 0 ? -errno : mark;
+}
+
 void
 semlock_events_unwatch(int64_t events, int64_t mark)
 {
@@ -91,6 +112,8 @@ semlock_mark_over(int64_t mark)
     (void)mark;
 }
 
+/* The marks of what happened.  A directory that is watched reports the files in it too, by
+ * name: that is nothing to a lock on the directory.  -1 if there was nothing to read. */
 static int
 read_events(int64_t events, int64_t *marks, int32_t room)
 {
@@ -102,6 +125,10 @@ read_events(int64_t events, int64_t *marks, int32_t room)
         const struct inotify_event *event = (const struct inotify_event *)(buffer + at);
         int64_t mark = event->mask & IN_Q_OVERFLOW ? -1 : event->wd;
 
+        at += (ssize_t)sizeof *event + (ssize_t)event->len;
+        if (event->len > 0) {
+            continue;
+        }
         if (count == 0 || marks[count - 1] != mark) {
             if (count == room) {
                 marks[count - 1] = -1;
@@ -110,16 +137,20 @@ read_events(int64_t events, int64_t *marks, int32_t room)
                 marks[count++] = mark;
             }
         }
-        at += (ssize_t)sizeof *event + (ssize_t)event->len;
     }
-    return count;
+    return n > 0 ? count : -1;
 }
 
 /* The marks of the events since the last call; -1 stands for all marks. */
 int
 semlock_events_read(int64_t events, int64_t *marks, int32_t room)
 {
-    return semlock_events_ours(events) ? read_events(events, marks, room) : 0;
+    int count = 0;
+
+    while (count == 0 && semlock_events_ours(events)) {
+        count = read_events(events, marks, room);
+    }
+    return count > 0 ? count : 0;
 }
 
 /* The program may have closed a descriptor during the sleep, and opened another file under its
@@ -173,7 +204,8 @@ semlock_events_wait(int64_t events, int64_t process, int64_t bell, int64_t until
     }
     if (what[0].revents != 0) {
         *count = read_events(events, marks, room - 1);
-        if (*count == 0) {
+        if (*count < 0) {
+            *count = 0;
             marks[(*count)++] = SEMLOCK_ALL_MARKS; /* an event, of unknown files */
         }
     }

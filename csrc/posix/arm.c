@@ -141,6 +141,15 @@ next_look(const semlock_waiting *waiting)
     return at;
 }
 
+/* A program that unlocks a file and keeps it open causes no event.  So the first of the queue
+ * asks the kernel by the clock too. */
+static int
+looks_by_clock(const semlock_waiting *waiting, int outcome)
+{
+    return outcome == SEMLOCK_ARMED && waiting->kernel &&
+           (waiting->place == NULL || waiting->place->before == 0);
+}
+
 /* Arrange that an event comes when something changes; or report that it has changed. */
 int
 semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
@@ -151,7 +160,8 @@ semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
     semlock_enter(pool);
     outcome = arm(waiting, pool);
     semlock_leave(pool);
-    if (outcome == SEMLOCK_BLIND && waiting->pause_at == 0 && !waiting->unpaced) {
+    if ((outcome == SEMLOCK_BLIND || looks_by_clock(waiting, outcome)) &&
+        waiting->pause_at == 0 && !waiting->unpaced) {
         waiting->pause = waiting->pause == 0                ? FIRST_PAUSE
                          : waiting->pause >= LAST_PAUSE / 2 ? LAST_PAUSE
                                                             : waiting->pause * 2;

@@ -150,7 +150,7 @@ semlock_path_has(const semlock_lock *lock, int fd, semlock_view *found)
 void
 semlock_held_close(semlock_lock *lock, semlock_pool *pool)
 {
-    if (semlock_file_descriptor(&lock->file) >= 0) {
+    if (lock->lent == 0 && semlock_file_descriptor(&lock->file) >= 0) {
         semlock_file_close(&lock->file);
     }
     semlock_bare_over(pool, &lock->file);

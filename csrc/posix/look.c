@@ -29,6 +29,9 @@ vouched_for(semlock_watch *watch, const struct stat *seen, semlock_pool *pool)
     if (!judged && semlock_held_here(pool, (uint64_t)seen->st_ino)) {
         return 0; /* the caller may be about to wait for itself */
     }
+    if (watch->kernel != SEMLOCK_BY_FILE) {
+        return 1; /* the kernel ends its lock with its holder */
+    }
     if ((judged && !watch->told) || !S_ISREG(seen->st_mode)) {
         return judged;
     }
@@ -83,6 +86,19 @@ watch_file(semlock_waiting *waiting, semlock_watch *watch)
     return SEMLOCK_CHANGED;
 }
 
+/* The same for a file that stays, where the kernel's lock is what ends.  It is watched before
+ * the kernel is asked, so a release that the answer does not show yet is reported. */
+static void
+watch_locked(semlock_waiting *waiting, semlock_watch *watch)
+{
+    int64_t mark = semlock_events_watch_locked(waiting->events, watch->path, watch->lent - 1);
+
+    if (watch->mark >= 0 && watch->mark != mark) {
+        semlock_waiting_unwatch(waiting, &watch->mark);
+    }
+    watch->mark = mark < 0 ? -1 : mark; /* without events it is looked at by the clock */
+}
+
 /* Look again at what is unsure after this time, unless rechecks are going on already. */
 void
 semlock_waiting_recheck_in(semlock_waiting *waiting, int64_t nanoseconds)
@@ -107,20 +123,31 @@ semlock_waiting_has_shown(semlock_waiting *waiting)
     }
 }
 
+/* Nothing can be seen at the path.  A try makes a file for the kernel to lock, or says why
+ * that is impossible. */
+static int
+no_file(const semlock_watch *watch)
+{
+    return errno == ENOENT || watch->kernel != SEMLOCK_BY_FILE ? SEMLOCK_FREE : SEMLOCK_LOOK;
+}
+
 int
 semlock_waiting_look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
 {
     struct stat seen;
     int same, fresh, watched = SEMLOCK_ARMED;
 
-    if (waiting->events >= 0) {
+    if (waiting->events >= 0 && watch->kernel != SEMLOCK_BY_FILE) {
+        watch_locked(waiting, watch);
+    }
+    else if (waiting->events >= 0) {
         watched = watch_file(waiting, watch);
         if (watched == SEMLOCK_FREE) {
             return SEMLOCK_FREE;
         }
     }
-    if (lstat(watch->path, &seen) != 0) {
-        return errno == ENOENT ? SEMLOCK_FREE : SEMLOCK_LOOK;
+    if (semlock_kernel_stat(watch, &seen) != 0) {
+        return no_file(watch);
     }
     same = watch->ino == (uint64_t)seen.st_ino && watch->dev == (uint64_t)seen.st_dev;
     watch->ino = (uint64_t)seen.st_ino;
@@ -132,6 +159,9 @@ semlock_waiting_look(semlock_waiting *waiting, semlock_watch *watch, semlock_poo
     if (!vouched_for(watch, &seen, pool)) {
         watch->told = 0; /* skip it once the caller has judged it */
         return SEMLOCK_LOOK;
+    }
+    if (watch->kernel != SEMLOCK_BY_FILE && semlock_kernel_ask(watch, &seen)) {
+        return SEMLOCK_FREE;
     }
     fresh = watch->unsure;
     watch->unsure =
@@ -159,7 +189,7 @@ semlock_waiting_look_first(semlock_waiting *waiting, semlock_pool *pool)
     for (int32_t i = 0; i < waiting->count; i++) {
         semlock_watch *watch = &waiting->watches[i];
 
-        if (lstat(watch->path, &seen) == 0 && !vouched_for(watch, &seen, pool)) {
+        if (semlock_kernel_stat(watch, &seen) == 0 && !vouched_for(watch, &seen, pool)) {
             waiting->which = i;
             return SEMLOCK_LOOK;
         }
@@ -177,13 +207,16 @@ semlock_waiting_look_past(semlock_waiting *waiting, semlock_watch *watch, semloc
     struct stat seen;
     int same;
 
-    if (lstat(watch->path, &seen) != 0) {
+    if (semlock_kernel_stat(watch, &seen) != 0) {
         waiting->place->doubt = 1;
-        return errno == ENOENT ? SEMLOCK_FREE : SEMLOCK_LOOK;
+        return no_file(watch);
     }
     same = watch->ino == (uint64_t)seen.st_ino && watch->dev == (uint64_t)seen.st_dev;
     waiting->place->doubt = waiting->place->doubt || !same;
-    if (waiting->events >= 0 && (watch->mark < 0 || watch->heard || !same)) {
+    if (waiting->events >= 0 && watch->kernel != SEMLOCK_BY_FILE) {
+        watch_locked(waiting, watch);
+    }
+    else if (waiting->events >= 0 && (watch->mark < 0 || watch->heard || !same)) {
         if (watch_file(waiting, watch) == SEMLOCK_FREE) {
             return SEMLOCK_FREE;
         }
@@ -196,6 +229,10 @@ semlock_waiting_look_past(semlock_waiting *waiting, semlock_watch *watch, semloc
     watch->dev = (uint64_t)seen.st_dev;
     watch->due = 1; /* when it is our turn */
     watch->heard = 0;
+    if (watch->kernel != SEMLOCK_BY_FILE && semlock_kernel_ask(watch, &seen)) {
+        waiting->place->doubt = 1;
+        return SEMLOCK_FREE;
+    }
     if (watch->mark < 0 && !same) {
         watch->vouched_until = now + VOUCHED; /* a new instance */
     }

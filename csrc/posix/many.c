@@ -123,7 +123,8 @@ try_group(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count, 
         int seen_free = 0;
         int outcome;
 
-        if ((known || directory >= 0) && semlock_load64(&lock->owner) == 0) {
+        if ((known || directory >= 0) && lock->kernel == SEMLOCK_BY_FILE &&
+            semlock_load64(&lock->owner) == 0) {
             if (known ? outcomes[i] == SEMLOCK_HELD
                       : faccessat(directory, last_part(lock), F_OK, 0) == 0) {
                 /* A check only: no thread needs to own the object for it. */

@@ -37,6 +37,7 @@ void semlock_names_end(semlock_names *names);
 int64_t semlock_events_open(void);
 void semlock_events_forget(int64_t events);
 int64_t semlock_events_watch(int64_t events, const char *path, int64_t known);
+int64_t semlock_events_watch_locked(int64_t events, const char *path, int64_t lent);
 void semlock_events_unwatch(int64_t events, int64_t mark);
 void semlock_mark_over(int64_t mark);
 int semlock_events_wait(int64_t events, int64_t process, int64_t bell, int64_t until,

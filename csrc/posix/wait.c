@@ -46,9 +46,12 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
     waiting->started = 1;
     waiting->life = semlock_life(pool);
     waiting->queued = -1;
+    waiting->kernel = 0;
     for (int32_t i = 0; i < waiting->count; i++) {
         waiting->watches[i].mark = -1;
         waiting->watches[i].due = 1;
+        waiting->watches[i].ask.handle = -1;
+        waiting->kernel = waiting->kernel || waiting->watches[i].kernel != SEMLOCK_BY_FILE;
     }
     waiting->process = -1;
     waiting->deaf = !known || !semlock_system_hears(directory);
@@ -219,6 +222,9 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
         }
     }
     semlock_waiting_unwatch_all(waiting);
+    for (int32_t i = 0; i < waiting->count && waiting->kernel; i++) {
+        semlock_kernel_asked(&waiting->watches[i]);
+    }
     if (waiting->process >= 0) {
         semlock_process_close(waiting->events, waiting->process);
         waiting->process = -1;
@@ -252,5 +258,6 @@ semlock_waiting_forget(semlock_waiting *waiting)
     for (int32_t i = 0; i < waiting->count; i++) {
         semlock_mark_over(waiting->watches[i].mark);
         waiting->watches[i].mark = -1;
+        waiting->watches[i].ask.handle = -1;
     }
 }

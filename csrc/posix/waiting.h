@@ -18,6 +18,11 @@ int semlock_waiting_look_past(semlock_waiting *waiting, semlock_watch *watch,
                               semlock_pool *pool);
 void semlock_waiting_unwatch_all(semlock_waiting *waiting);
 
+/* posix/kernel.c */
+int semlock_kernel_stat(const semlock_watch *watch, struct stat *seen);
+int semlock_kernel_ask(semlock_watch *watch, const struct stat *seen);
+void semlock_kernel_asked(semlock_watch *watch);
+
 /* posix/overtake.c */
 int64_t semlock_spread(const void *who, int64_t span);
 int semlock_waiting_watch_over(semlock_waiting *waiting, semlock_pool *pool);

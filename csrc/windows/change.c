@@ -106,7 +106,7 @@ void
 semlock_held_close(semlock_lock *lock, semlock_pool *pool)
 {
     (void)pool;
-    if (lock->file.handle != -1) {
+    if (lock->file.handle != -1 && lock->lent == 0) {
         CloseHandle(semlock_handle(&lock->file));
     }
 }

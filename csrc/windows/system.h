@@ -74,6 +74,9 @@ int semlock_take_witness(HANDLE handle);
 int semlock_rename(HANDLE handle, const WCHAR *from, const WCHAR *to);
 int semlock_delete(HANDLE handle, const WCHAR *path, const WCHAR *aside);
 
+/* windows/kernel.c */
+int semlock_kernel_ask(const semlock_watch *watch);
+
 /* windows/process.c */
 int64_t semlock_filetime_ns(FILETIME time);
 

@@ -14,6 +14,7 @@
 #include "windows/system.h"
 
 #define SLICE 100000000 /* nanoseconds by which a signal handler is delayed at most */
+#define ASK 10000000    /* between two questions whether a file is locked: no event tells it */
 #define MOST (MAXIMUM_WAIT_OBJECTS - 2) /* the most paths of a wait with events */
 
 static HANDLE
@@ -30,10 +31,12 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
 
     waiting->started = 1;
     waiting->queued = -1;
+    waiting->kernel = 0;
     (void)pool;
     for (int32_t i = 0; i < waiting->count; i++) {
         waiting->watches[i].mark = -1;
         waiting->watches[i].due = 1;
+        waiting->kernel = waiting->kernel || waiting->watches[i].kernel != SEMLOCK_BY_FILE;
     }
     waiting->process = waiting->events = -1;
     deaf = waiting->count > MOST ||
@@ -60,6 +63,9 @@ vouched_for(semlock_watch *watch, const semlock_view *seen, semlock_pool *pool)
 
     if (!judged && semlock_held_here(pool, seen->ino)) {
         return 0; /* the caller may be about to wait for itself */
+    }
+    if (watch->kernel != SEMLOCK_BY_FILE) {
+        return 1; /* the kernel ends its lock with its holder */
     }
     if (seen->kind != SEMLOCK_REGULAR) {
         return judged;
@@ -97,7 +103,11 @@ look_at_path(semlock_watch *watch, semlock_pool *pool)
     if (outcome != 0) {
         return SEMLOCK_LOOK;
     }
-    return vouched_for(watch, &seen, pool) ? SEMLOCK_ARMED : SEMLOCK_LOOK;
+    if (!vouched_for(watch, &seen, pool)) {
+        return SEMLOCK_LOOK;
+    }
+    return watch->kernel != SEMLOCK_BY_FILE && semlock_kernel_ask(watch) ? SEMLOCK_FREE
+                                                                         : SEMLOCK_ARMED;
 }
 
 static int
@@ -236,7 +246,7 @@ look_again(semlock_waiting *waiting)
 int
 semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
 {
-    int64_t end = semlock_now_ns() + SLICE;
+    int64_t end = semlock_now_ns() + (waiting->kernel ? ASK : SLICE);
 
     for (;;) {
         const semlock_place *place = waiting->place;

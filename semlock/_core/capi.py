@@ -38,6 +38,9 @@ REGULAR = lib.SEMLOCK_REGULAR
 SYMLINK = lib.SEMLOCK_SYMLINK
 DIRECTORY = lib.SEMLOCK_DIRECTORY
 
+EXCLUSIVE = lib.SEMLOCK_EXCLUSIVE
+SHARED = lib.SEMLOCK_SHARED
+
 RUNS = lib.SEMLOCK_RUNS
 EXISTS = lib.SEMLOCK_EXISTS
 GONE = lib.SEMLOCK_GONE
@@ -105,6 +108,20 @@ def life() -> int:
 def holds(lock: semlock_lock) -> bool:
     """Tell whether this process holds a lock by this structure."""
     return lib.semlock_holds(lock, POOL) == OK
+
+
+def may_hold(ino: int) -> bool:
+    """Tell whether this process may hold a file with this number; ``False`` is certain."""
+    return bool(POOL.holding[ino % lib.SEMLOCK_BURSTS])
+
+
+def kernel_locked(path: bytes, lent: int | None = None) -> bool:
+    """Ask the kernel whether a file, or what is open under a descriptor, is locked."""
+    lock, memory = new_lock(), address(path)
+    start_lock_path(lock, memory, len(path))
+    lock.kernel = EXCLUSIVE
+    lock.lent = 0 if lent is None else lent + 1
+    return bool(lib.semlock_kernel_locked(lock, POOL))
 
 
 def detach_lock(lock: semlock_lock) -> int:
@@ -261,6 +278,22 @@ def look(path: bytes) -> Instance | None:
                 raise_os_error(outcome, path)
             return Instance(view, ffi.buffer(data, view.length)[:], outcome)
         return Instance(view, ffi.buffer(data, view.length)[:], 0)
+
+
+def read_file(path: str) -> str:
+    """Read a file of the system in one call, in which an interrupt leaves nothing open."""
+    encoded, room = os.fsencode(path), 16384
+    while True:
+        data = _new_bytes("char[]", room)
+        length = lib.semlock_read_file(encoded, POOL, data, room)
+        if length < 0 and length != -errno.EINTR:
+            raise_os_error(length, path)
+        if length >= 0 and (length < room or room > _LARGEST_FILE):
+            return ffi.buffer(data, length)[:].decode("utf-8", "replace")
+        room *= 4
+
+
+_LARGEST_FILE = 1 << 26
 
 
 def confirm(path: bytes, seen: Instance) -> bool:

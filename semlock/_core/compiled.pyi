@@ -124,6 +124,8 @@ class semlock_lock:
     directory_hash: int
     name_hash: int
     turns: int
+    kernel: int
+    lent: int
     life: int
     owner: int
     look_at: int
@@ -199,6 +201,9 @@ class semlock_watch:
     judged_dev: int
     judged_ino: int
     judged_ctime_ns: int
+    kernel: int
+    lent: int
+    ask: semlock_file
 
 class semlock_place:
     path: Bytes
@@ -240,6 +245,7 @@ class semlock_waiting:
     blind: int
     unpaced: int
     postponed: int
+    kernel: int
     looked: int
     started: int
     life: int
@@ -299,6 +305,9 @@ class Library:
     SEMLOCK_NO_TURNS: Final[int]
     SEMLOCK_TAKE_TURNS: Final[int]
     SEMLOCK_FAIR: Final[int]
+    SEMLOCK_BY_FILE: Final[int]
+    SEMLOCK_EXCLUSIVE: Final[int]
+    SEMLOCK_SHARED: Final[int]
     SEMLOCK_REGULAR: Final[int]
     SEMLOCK_SYMLINK: Final[int]
     SEMLOCK_DIRECTORY: Final[int]
@@ -332,6 +341,7 @@ class Library:
     def semlock_try(self, lock: semlock_lock, pool: semlock_pool, /) -> int: ...
     def semlock_try_many(self, locks: Array[semlock_lock], outcomes: bytes | Bytes, errors: Array[int], count: int, anyway: int, pool: semlock_pool, /) -> None: ...
     def semlock_try_anyway(self, lock: semlock_lock, pool: semlock_pool, /) -> int: ...
+    def semlock_kernel_locked(self, lock: semlock_lock, pool: semlock_pool, /) -> int: ...
     def semlock_release(self, lock: semlock_lock, pool: semlock_pool, /) -> int: ...
     def semlock_refresh(self, lock: semlock_lock, pool: semlock_pool, text: bytes | Bytes, length: int, /) -> int: ...
     def semlock_check(self, lock: semlock_lock, pool: semlock_pool, /) -> int: ...
@@ -347,6 +357,7 @@ class Library:
     def semlock_busy(self) -> int: ...
     def semlock_pool_drain(self, pool: semlock_pool, directory: bytes | Bytes, length: int, /) -> None: ...
     def semlock_inspect(self, path: bytes | Bytes, pool: semlock_pool, view: semlock_view, bytes: bytes | Bytes, capacity: int, /) -> int: ...
+    def semlock_read_file(self, path: bytes | Bytes, pool: semlock_pool, bytes: bytes | Bytes, capacity: int, /) -> int: ...
     def semlock_confirm(self, path: bytes | Bytes, pool: semlock_pool, judged: semlock_view, /) -> int: ...
     def semlock_remove(self, path: bytes | Bytes, pool: semlock_pool, judged: semlock_view, bytes: bytes | Bytes, flags: int, /) -> int: ...
     def semlock_rewrite(self, path: bytes | Bytes, pool: semlock_pool, judged: semlock_view, bytes: bytes | Bytes, text: bytes | Bytes, length: int, /) -> int: ...

@@ -70,6 +70,33 @@ def os_error(path: str, code: int, *, makes_dirs: bool = False) -> OSError:
     return capi.os_error(code, path)
 
 
+def link_error(path: str) -> LockPathError:
+    """Refuse a symbolic link, which may lead to another file for each program."""
+    return LockPathError(
+        f"{path} is a symbolic link, which is not followed: it may lead to another file at any "
+        "time. Lock what it leads to: os.path.realpath(path)",
+        path=path,
+        code=errno.ELOOP,
+    )
+
+
+def kernel_error(path: str, code: int) -> OSError:
+    """Say why the kernel refused to lock a file."""
+    if code == -errno.ELOOP:
+        return link_error(path)
+    words = capi.os_error(code, path).strerror or "it can't be locked"
+    if code == -errno.ENOLCK:
+        words += (
+            ": the filesystem or its server gives no kernel locks here. Use a local directory, or "
+            "semlock.Lock, which needs none"
+        )
+    else:
+        words += (
+            ": the descriptor is not open, or not open for writing, which this filesystem asks"
+        )
+    return OSError(-code, words, path)
+
+
 def _lowest(path: str) -> str:
     """Give the lowest part of a path that exists."""
     while not os.path.lexists(path) and path != os.path.dirname(path):
@@ -133,6 +160,8 @@ def _held_by(lock: BaseLock, found: LockStatus | None, of_empty: str | None = No
         )
     if found.instance is not None and found.instance.error == -errno.EACCES:
         return f"{held}. {_way_to_read(found.path)}"
+    if found.info is None and found.is_by_kernel:
+        return f"{held}. Wait longer (timeout=), or find its holder: fuser, lsof"
     if found.info is None:
         if found.verdict != "alive" and found.is_empty:
             if of_empty is not None:

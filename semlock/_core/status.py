@@ -153,6 +153,11 @@ class LockStatus:
         return abs(now - self.changed_at)
 
     @property
+    def is_by_kernel(self) -> bool:
+        """Whether this is about the kernel's lock on the file, and not about a record in it."""
+        return False
+
+    @property
     def written_at(self) -> float | None:
         """When the file was last written to, in seconds since 1970; ``None`` when free."""
         return None if self.instance is None else self.instance.written_at

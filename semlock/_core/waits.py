@@ -44,7 +44,9 @@ class _Wait:
         self._place: semlock_place | None = None
         self._keep: tuple[object, ...] = (locks,)
         for index, lock in enumerate(locks):
-            self._watches[index].path = lock.path
+            watch = self._watches[index]
+            watch.path = lock.path
+            watch.kernel, watch.lent = lock.kernel, lock.lent
         waiting = self._waiting
         waiting.watches = self._watches
         waiting.count = self.count

@@ -65,6 +65,28 @@ class Files:
         return Process(self)
 
 
+class Kernel(Files):
+    """One lock that is the kernel's, on a file that stays."""
+
+    def __init__(self, directory: Path) -> None:
+        self.name = "kernel"
+        self.place = str(directory / "the.lock")
+        self.has_queue = self.refuses_itself = True
+        self.taken_on_policy = False
+
+    def lock(self, **options):
+        return semlock.KernelLock(self.place, **options)
+
+    def async_lock(self, **options):
+        return semlock.AsyncKernelLock(self.place, **options)
+
+    def status(self):
+        return self.lock().status()
+
+    def take_away(self) -> None:
+        Path(self.place).unlink()
+
+
 class Process:
     """Another process, which can hold the lock."""
 
@@ -76,8 +98,9 @@ class Process:
         name = "ini_system:INI" if self._world.name == "ini" else self._world.name
         self._child.run(
             f"import sys; sys.path.insert(0, {str(TESTS)!r})\n"
-            f"from semlock import systems\n"
-            f"lock = systems.find({name!r}).lock({self._world.place!r})"
+            f"from semlock import KernelLock, systems\n"
+            f"kind = KernelLock if {name!r} == 'kernel' else systems.find({name!r}).lock\n"
+            f"lock = kind({self._world.place!r})"
         )
         self.pid = self._child.pid
         return self
@@ -93,7 +116,7 @@ class Process:
 
     def die(self) -> bool:
         """End while it holds; whether the record can prove that."""
-        proves = self._world.status().info.witness is not None
+        proves = self._world.name == "kernel" or self._world.status().info.witness is not None
         self._child.kill()
         return proves
 
@@ -256,13 +279,15 @@ def engine_world(name: str, request):
 ENGINES = ("memory-engine", "redis")
 
 
-@pytest.fixture(params=[*systems.NAMES, "ini", "memory", *ENGINES])
+@pytest.fixture(params=[*systems.NAMES, "ini", "kernel", "memory", *ENGINES])
 def world(request, tmp_path):
     """One lock, and what can be done with it."""
     if request.param in ENGINES:
         found = engine_world(request.param, request)
         yield found
         found.close()
+    elif request.param == "kernel":
+        yield Kernel(tmp_path)
     else:
         yield Memory() if request.param == "memory" else Files(request.param, tmp_path)
 

@@ -1,0 +1,394 @@
+/* POSIX: the kernel's lock on a file that stays (flock).
+ *
+ * The lock belongs to the open file, not to the path and not to the process.  So:
+ *
+ *   it is ours only while the path leads to the file that is locked: another program may have
+ *   removed or replaced it between our open and our lock;
+ *   a release unlocks and then closes: a child that is just being started may have a copy of
+ *   the descriptor, which would keep the lock;
+ *   a forked child closes its copies and never unlocks: that would end the parent's lock.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "posix/waiting.h"
+
+#define TRIES 64
+#define FLAGS (O_NOFOLLOW | O_NONBLOCK | O_NOCTTY) /* a lease or a FIFO must not block */
+
+/* Open what is at the path.  For writing if possible: network filesystems lock exclusively
+ * only what is open for writing.  Not what is no file: opening a device for writing may act on
+ * it.
+ */
+static int
+open_existing(const char *path, int flags, int is_file)
+{
+    int fd = -1;
+
+    errno = EACCES;
+    if (is_file) {
+        fd = semlock_open(path, O_RDWR | flags, 0);
+    }
+    if (fd < 0 && (errno == EACCES || errno == EPERM || errno == EROFS || errno == ETXTBSY)) {
+        fd = semlock_open(path, O_RDONLY | flags, 0);
+    }
+    return fd < 0 ? -errno : fd;
+}
+
+/* Open the file at the path, and make it if there is none: a descriptor; -EEXIST if another
+ * process made or removed it meanwhile; or another error. */
+static int
+open_to_lock(const semlock_lock *lock)
+{
+    struct stat seen;
+    int fd;
+
+    if (lstat(lock->path, &seen) == 0) {
+        if (S_ISLNK(seen.st_mode)) {
+            return -ELOOP;
+        }
+        fd = open_existing(lock->path, FLAGS, S_ISREG(seen.st_mode));
+        return fd == -ENOENT ? -EEXIST : fd;
+    }
+    if (errno != ENOENT) {
+        return -errno;
+    }
+    fd = semlock_open(lock->path, O_RDWR | O_CREAT | O_EXCL | FLAGS,
+                      (mode_t)lock->record->mode);
+    return fd < 0 ? -errno : fd;
+}
+
+static int
+kind_of(int32_t kernel)
+{
+    return (kernel == SEMLOCK_SHARED ? LOCK_SH : LOCK_EX) | LOCK_NB;
+}
+
+/* Lock an open file: SEMLOCK_OK, SEMLOCK_HELD or an error.  Some filesystems say EACCES for a
+ * lock that is held elsewhere. */
+static int
+lock_opened(int fd, int kind)
+{
+    if (flock(fd, kind) == 0) {
+        return SEMLOCK_OK;
+    }
+    return errno == EWOULDBLOCK || errno == EACCES ? SEMLOCK_HELD : -errno;
+}
+
+static int
+is_at(const char *path, const struct stat *opened)
+{
+    struct stat seen;
+
+    return lstat(path, &seen) == 0 && seen.st_ino == opened->st_ino &&
+           seen.st_dev == opened->st_dev;
+}
+
+/* The descriptors of callers that this process has locked.  The kernel gives one open file to
+ * each process that has a descriptor of it, so the objects and threads that use one exclude
+ * each other by this table.  A forked child begins with an empty one. */
+#define LENT_ROOM 256
+static struct {
+    int32_t busy;
+    int64_t life;
+    struct {
+        uint64_t dev;
+        uint64_t ino;
+        int64_t fd;
+        int32_t kernel;
+        int32_t count; /* 0: the row is empty */
+    } rows[LENT_ROOM];
+} lent;
+
+static void
+lent_enter(const semlock_pool *pool)
+{
+    while (!semlock_swap_if32(&lent.busy, 0, 1)) {
+        semlock_yield();
+    }
+    if (lent.life != pool->life) {
+        for (int i = 0; i < LENT_ROOM; i++) {
+            lent.rows[i].count = 0;
+        }
+        lent.life = pool->life;
+    }
+}
+
+static void
+lent_leave(void)
+{
+    semlock_store32(&lent.busy, 0);
+}
+
+/* Note a lock on the caller's descriptor: SEMLOCK_OK; SEMLOCK_HELD if another object of this
+ * process excludes it. */
+static int
+lent_take(const struct stat *seen, int64_t fd, int32_t kernel)
+{
+    int empty = -1, own = -1;
+
+    for (int i = 0; i < LENT_ROOM; i++) {
+        if (lent.rows[i].count == 0) {
+            empty = empty < 0 ? i : empty;
+        }
+        else if (lent.rows[i].ino == (uint64_t)seen->st_ino &&
+                 lent.rows[i].dev == (uint64_t)seen->st_dev) {
+            if (kernel != SEMLOCK_SHARED || lent.rows[i].kernel != SEMLOCK_SHARED) {
+                return SEMLOCK_HELD;
+            }
+            own = lent.rows[i].fd == fd ? i : own;
+        }
+    }
+    own = own < 0 ? empty : own;
+    if (own < 0) {
+        return -ENOLCK;
+    }
+    lent.rows[own].dev = (uint64_t)seen->st_dev;
+    lent.rows[own].ino = (uint64_t)seen->st_ino;
+    lent.rows[own].fd = fd;
+    lent.rows[own].kernel = kernel;
+    lent.rows[own].count++;
+    return SEMLOCK_OK;
+}
+
+/* It is given up: 1 if no other object shares it. */
+static int
+lent_give(const semlock_file *file)
+{
+    for (int i = 0; i < LENT_ROOM; i++) {
+        if (lent.rows[i].count > 0 && lent.rows[i].fd == file->handle &&
+            lent.rows[i].ino == file->ino && lent.rows[i].dev == file->dev) {
+            return --lent.rows[i].count == 0;
+        }
+    }
+    return 1;
+}
+
+static void
+took(semlock_lock *lock, int fd, const struct stat *seen)
+{
+    lock->file.handle = fd;
+    lock->file.dev = (uint64_t)seen->st_dev;
+    lock->file.ino = (uint64_t)seen->st_ino;
+    lock->file.place = 0; /* the caller may read and write at its file position */
+}
+
+static int
+take_lent(semlock_lock *lock, const semlock_pool *pool)
+{
+    struct stat seen;
+    int fd = (int)(lock->lent - 1);
+    int outcome;
+
+    if (fstat(fd, &seen) != 0) {
+        return -errno;
+    }
+    lent_enter(pool);
+    outcome = lent_take(&seen, fd, lock->kernel);
+    if (outcome == SEMLOCK_OK) {
+        took(lock, fd, &seen);
+        outcome = lock_opened(fd, kind_of(lock->kernel));
+        if (outcome != SEMLOCK_OK) {
+            lent_give(&lock->file);
+            semlock_file_reset(&lock->file);
+        }
+    }
+    lent_leave();
+    return outcome;
+}
+
+/* Lock the file at the path, which is made if there is none: SEMLOCK_OK, SEMLOCK_HELD, or an
+ * error. */
+int
+semlock_kernel_take(semlock_lock *lock, semlock_pool *pool)
+{
+    if (lock->lent != 0) {
+        return take_lent(lock, pool);
+    }
+    for (int tries = 0; tries < TRIES; tries++) {
+        struct stat opened;
+        int fd = open_to_lock(lock);
+        int outcome;
+
+        if (fd == -EWOULDBLOCK) {
+            return SEMLOCK_HELD; /* the holder of a lease must give that up first */
+        }
+        if (fd == -EEXIST) {
+            continue; /* made or removed by another process just now */
+        }
+        if (fd < 0) {
+            return fd;
+        }
+        outcome = lock_opened(fd, kind_of(lock->kernel));
+        if (outcome == SEMLOCK_OK) {
+            if (fstat(fd, &opened) == 0 && is_at(lock->path, &opened)) {
+                took(lock, fd, &opened);
+                if (semlock_descriptor_keep(fd, lock->file.dev, lock->file.ino) == 0) {
+                    return SEMLOCK_OK;
+                }
+                semlock_file_reset(&lock->file);
+                outcome = -ENOMEM;
+            }
+            flock(fd, LOCK_UN);
+        }
+        close(fd);
+        if (outcome != SEMLOCK_OK) {
+            return outcome;
+        }
+    }
+    return SEMLOCK_HELD; /* the file at the path is another one at each look */
+}
+
+/* Unlock, and close what was opened here: SEMLOCK_OK, SEMLOCK_LOST if the path leads to
+ * another file by now or the program has closed the descriptor, or an error: then it is still
+ * held. */
+int
+semlock_kernel_release(semlock_lock *lock, semlock_pool *pool)
+{
+    struct stat seen;
+    semlock_file *file = &lock->file;
+    int fd = semlock_file_descriptor(file);
+    int ours = fd >= 0;
+    int last = 1;
+
+    if (lock->lent != 0) {
+        file->handle = lock->lent - 1;
+        lent_enter(pool);
+        last = lent_give(file);
+        if (ours && last) {
+            flock(fd, LOCK_UN);
+        }
+        lent_leave();
+        file->handle = -1;
+        return ours ? SEMLOCK_OK : SEMLOCK_LOST;
+    }
+    if (!ours) {
+        return SEMLOCK_LOST;
+    }
+    seen.st_dev = (dev_t)file->dev;
+    seen.st_ino = (ino_t)file->ino;
+    ours = is_at(lock->path, &seen);
+    flock(fd, LOCK_UN);
+    semlock_file_close(file);
+    return ours ? SEMLOCK_OK : SEMLOCK_LOST;
+}
+
+/* Is it still held?  Locking again changes nothing if it is, and fails if another program has
+ * unlocked it by a copy of the descriptor and a third one has locked it. */
+int
+semlock_kernel_check(semlock_lock *lock, semlock_pool *pool)
+{
+    struct stat seen;
+    semlock_file file = lock->file;
+    int outcome;
+
+    (void)pool;
+    if (!semlock_descriptor_ours(file.handle, file.dev, file.ino, &seen) ||
+        (lock->lent == 0 && !is_at(lock->path, &seen))) {
+        return SEMLOCK_LOST;
+    }
+    outcome = lock_opened((int)file.handle, kind_of(lock->kernel));
+    return outcome == SEMLOCK_HELD ? SEMLOCK_LOST : outcome;
+}
+
+/* Open what a lock would lock, once more: the kernel sees another holder in it, although it is
+ * the caller's own descriptor that is to be locked. */
+static int
+open_to_ask(const char *path, int64_t lent_fd, int is_file)
+{
+    char name[40];
+
+    if (lent_fd < 0) {
+        return open_existing(path, FLAGS, is_file);
+    }
+    snprintf(name, sizeof name, "/proc/self/fd/%lld", (long long)lent_fd);
+    return open_existing(name, FLAGS & ~O_NOFOLLOW, is_file);
+}
+
+/* Could a try have it?  A shared lock that others hold keeps a writer out, so readers behind a
+ * waiting writer are not told that it is free. */
+int
+semlock_kernel_is_free(const semlock_lock *lock)
+{
+    struct stat seen;
+    int fd, is_free;
+
+    if (lock->lent == 0 && lstat(lock->path, &seen) != 0) {
+        return errno == ENOENT;
+    }
+    if (lock->lent != 0 && fstat((int)(lock->lent - 1), &seen) != 0) {
+        return 1;
+    }
+    fd = open_to_ask(lock->path, lock->lent - 1, S_ISREG(seen.st_mode));
+    if (fd < 0) {
+        return fd == -ENOENT;
+    }
+    is_free = lock_opened(fd, LOCK_EX | LOCK_NB) != SEMLOCK_HELD;
+    if (is_free) {
+        flock(fd, LOCK_UN);
+    }
+    close(fd);
+    return is_free;
+}
+
+/* What is at the path that is waited for, or is open under the caller's descriptor. */
+int
+semlock_kernel_stat(const semlock_watch *watch, struct stat *seen)
+{
+    return watch->lent != 0 ? fstat((int)(watch->lent - 1), seen) : lstat(watch->path, seen);
+}
+
+/* Close what was opened to ask. */
+void
+semlock_kernel_asked(semlock_watch *watch)
+{
+    if (watch->ask.handle >= 0) {
+        semlock_descriptor_close(watch->ask.handle, watch->ask.dev, watch->ask.ino);
+        watch->ask.handle = -1;
+    }
+}
+
+/* Ask the kernel whether a try could lock the file that was seen at the path: 1 or 0.  The
+ * descriptor stays open until the wait ends: closing it would be an event for other waiters,
+ * which would ask too, and wake this one.  Where it can't be opened, a try is made each time
+ * that the clock says so. */
+int
+semlock_kernel_ask(semlock_watch *watch, const struct stat *seen)
+{
+    struct stat opened;
+    semlock_file *ask = &watch->ask;
+    int fd = -1;
+
+    if (ask->handle >= 0 && ask->ino == (uint64_t)seen->st_ino &&
+        ask->dev == (uint64_t)seen->st_dev) {
+        fd = semlock_file_descriptor(ask);
+    }
+    if (fd < 0) {
+        semlock_kernel_asked(watch);
+        fd = open_to_ask(watch->path, watch->lent - 1, S_ISREG(seen->st_mode));
+        if (fd < 0 || fstat(fd, &opened) != 0 || opened.st_ino != seen->st_ino ||
+            opened.st_dev != seen->st_dev ||
+            semlock_descriptor_keep(fd, (uint64_t)opened.st_dev, (uint64_t)opened.st_ino) !=
+                0) {
+            if (fd >= 0) {
+                close(fd);
+            }
+            watch->due = 0;
+            return 1;
+        }
+        semlock_file_reset(ask);
+        ask->handle = fd;
+        ask->dev = (uint64_t)opened.st_dev;
+        ask->ino = (uint64_t)opened.st_ino;
+    }
+    if (lock_opened(fd, kind_of(watch->kernel)) == SEMLOCK_HELD) {
+        return 0;
+    }
+    flock(fd, LOCK_UN); /* or the try, by another descriptor, would find it locked */
+    return 1;
+}

@@ -1,0 +1,125 @@
+"""``semlock.KernelLock``: a lock on a file that stays, by the kernel's own lock (flock)."""
+
+from __future__ import annotations
+
+import os
+
+from semlock._core import capi
+from semlock._locks.lock import TextLock
+from semlock._stores.file import InFiles
+from semlock._stores.kernel import InKernel, handle_of, path_of
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypedDict
+
+    from typing_extensions import Self, Unpack
+
+    from semlock._core.status import LockStatus, StrPath
+    from semlock._waiting.waiter import Schedule
+
+    class KernelOptions(TypedDict, total=False):
+        """What a kernel lock can be told; ``semlock.KernelLock`` says what it means."""
+
+        shared: bool
+        tag: str | None
+        timeout: float | None
+        retry: Schedule | None
+        mode: int
+        make_dirs: bool
+        reentrant: bool
+        fair: bool
+        on_wait: Callable[[LockStatus, float], object] | None
+
+
+class KernelLock(InKernel, TextLock):
+    """A lock on a file that stays: the kernel's lock (``flock``) on it is the lock.
+
+    For paths that other programs lock like that: flock(1), filelock, portalocker.
+
+    :path:       a file, which is made empty if there is none, or a directory.  What is in it is
+                   neither read nor changed, and it is never removed
+    :shared:     whether it is held together with other readers; see ``shared()``
+    :tag:        what it is waited for, for people who look at the queue
+    :timeout:    seconds that ``acquire`` waits: ``None`` for ever, 0 one try
+    :retry:      the pauses of a wait (see ``semlock.retry``); by default it goes by events
+    :mode:       the permissions of a file that is made, less the umask
+    :make_dirs:  whether missing directories of the path are made when the lock is taken
+    :reentrant:  whether the thread that holds may acquire again, and release as often
+    :fair:       whether it is taken only in turn among the waiters of semlock
+    :on_wait:    called with the ``LockStatus`` and the seconds waited so far, during a wait
+
+    Use it with ``with``, as a decorator, or by its methods, as ``Lock``.  It ends with its release
+    or with its process.  A path that other programs lock by creating a file needs ``Lock``.
+    """
+
+    __slots__ = ("_options",)
+
+    def __init__(
+        self,
+        path: StrPath,
+        *,
+        shared: bool = False,
+        tag: str | None = None,
+        timeout: float | None = None,
+        retry: Schedule | None = None,
+        mode: int = 0o644,
+        make_dirs: bool = False,
+        reentrant: bool = False,
+        fair: bool = False,
+        on_wait: Callable[[LockStatus, float], object] | None = None,
+    ) -> None:
+        InFiles.__init__(
+            self, _named(path), tag=tag, timeout=timeout, retry=retry, mode=mode,
+            make_dirs=make_dirs, reentrant=reentrant, fair=fair, on_wait=on_wait,
+        )  # fmt: skip
+        self._options: dict[str, Any] = {
+            "tag": tag, "timeout": timeout, "retry": retry, "mode": mode, "make_dirs": make_dirs,
+            "reentrant": reentrant, "fair": fair, "on_wait": on_wait,
+        }  # fmt: skip
+        self._begin(shared=shared, fair=fair, fd=None, queued=True)
+
+    @classmethod
+    def from_fd(cls, fd: object, **options: Unpack[KernelOptions]) -> Self:
+        """Lock a file that the caller has open, by that descriptor, which is never closed.
+
+        ``fd`` is a descriptor or has ``fileno()``; the file must stay open as long as the object is
+        used.  All copies of a descriptor are one to the kernel: a process that inherits one holds
+        the lock too, and a release ends it for all of them.
+        """
+        number = handle_of(fd)
+        path, leads_there = path_of(number)
+        lock = cls(path, **options)
+        lock._begin(
+            shared=bool(options.get("shared")),
+            fair=bool(options.get("fair")),
+            fd=number,
+            queued=leads_there,
+        )
+        return lock
+
+    def shared(self) -> Self:
+        """Give a lock of the same file that is held together with other readers.
+
+        ``with lock.shared():`` reads; each call gives an object of its own.
+        """
+        cls = type(self)
+        if self._lent is not None:
+            return cls.from_fd(self._lent, **(self._options | {"shared": True}))
+        return cls(self.path, **(self._options | {"shared": True}))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether this object holds together with other readers."""
+        return bool(self._native.kernel == capi.SHARED)
+
+
+def _named(path: StrPath) -> StrPath:
+    """Let a directory be named with a slash at its end."""
+    text = os.fsdecode(os.fspath(path)) if isinstance(path, (str, bytes, os.PathLike)) else path
+    if isinstance(text, str) and len(text) > 1:
+        stripped = text.rstrip("/" if os.sep == "/" else "/\\")
+        if stripped and not stripped.endswith(":") and os.path.isdir(text):
+            return stripped
+    return text
