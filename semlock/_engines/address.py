@@ -37,6 +37,8 @@ class Row:
 
 
 ENGINES: Final = {
+    "postgresql": Row("postgresql", "postgresql", 5432, databases="always"),
+    "postgres": Row("postgresql", "postgresql", 5432, databases="always"),
     "redis": Row("redis", "redis", 6379, databases="digits"),
     "rediss": Row("redis", "redis", 6379, databases="digits", tls=True),
     "valkey": Row("redis", "redis", 6379, databases="digits"),

@@ -177,6 +177,8 @@ class Keeper:
             return
         ticket.lost = True
         ticket.state = GONE
+        # The engine may still know it, where a connection is the witness.
+        self._abandoned[ticket.token] = ticket.name, now() + 2 * self.ttl
         if ticket.wake is not None:
             ticket.wake()
         lock = ticket.lock() if ticket.lock is not None else None

@@ -57,11 +57,16 @@ local function place(Z, H, k, held, soonest)
   if not number then return {3, '0', -1} end
   number = whole(tonumber(number))
   if held[k] then return {1, number, -1} end
-  local before = redis.call('ZRANK', Z, k)
   local again = soonest
-  if before > 0 then
+  while true do
+    local before = redis.call('ZRANK', Z, k)
+    if before == 0 then break end
     local other = redis.call('ZRANGE', Z, before - 1, before - 1)[1]
-    if not held[other] then again = ends(H, other) end
+    if held[other] then break end
+    again = ends(H, other)
+    if again > now then break end
+    drop(Z, H, other)  -- a waiter that died: settle comes only to those before it
+    again = soonest
   end
   return {2, number, math.max(0, again - now)}
 end

@@ -20,7 +20,7 @@ from support import PATIENCE, wait_until
 TTL = 1.0
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "postgresql"])
 def pair(request):
     """Two clients of one engine."""
     if request.param == "memory":
@@ -217,6 +217,34 @@ def test_one_is_woken_by_a_release_among_many(memory):
     assert server.news - before == 20
     assert server.requests["leave"] == 21
     assert server.requests["enter"] == 0  # the news says all
+
+
+def test_a_waiter_behind_a_dead_waiter_goes_on_waiting_without_asking(pair):
+    holder = pair[0].Lock("deploy")
+    holder.acquire()
+    engine = pair[1].client.engine
+    engine.enter("deploy", "dead", b"pid=1\ntimestamp=1\n", 1, waits=True, within=5)
+    asked, enter = [], engine.enter
+
+    def counted(*arguments, **options):
+        asked.append(time.monotonic())
+        return enter(*arguments, **options)
+
+    engine.enter = counted
+    came = []
+
+    def wait():
+        with pair[1].Lock("deploy").acquire(timeout=PATIENCE):
+            came.append(time.monotonic())
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    time.sleep(2.5 * TTL)
+    assert len(asked) <= 6
+    engine.leave("deploy", "dead", within=5)
+    holder.release()
+    waiter.join()
+    assert came
 
 
 def test_idle_leases_are_renewed_three_times_and_together(memory):

@@ -1,0 +1,507 @@
+"""PostgreSQL by psycopg 3: entries in a table, whose witness is the session of their client.
+
+A session holds one advisory lock for all entries of a space, so a thousand locks are one
+connection.  When the session ends, as by ``kill -9`` of its client, its entries are over at once:
+each waiter's client waits for the witness of the entry before it, in a statement on a connection
+beside.  There are a few of those at most; who is behind yet another client looks again by time.
+
+libpq is used below psycopg's cursors, because each request here has a limit of time of its own,
+and because one that was given up keeps its session: its answer is read by the next request.
+"""
+
+from __future__ import annotations
+
+import math
+import select
+import socket
+import sys
+import threading
+from contextlib import suppress
+from time import monotonic
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from semlock._engines import postgresql_schema as sql
+from semlock._engines.engine import GONE, HOLDS, WAITS, Away, Entry, Fact, Place, Refused
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from semlock._engines.address import Address
+
+_MOST_WATCHED = 8
+_LATER = ("08", "40", "57", "53300", "53200", "55P03")
+_NOT_YET = ("starting up", "shutting down", "too many clients", "remaining connection slots")
+_REFUSALS = ("FATAL", "SSL", "certificate", "invalid response", "authentication", "password")
+
+
+class Session:
+    """One connection, which makes one request at a time, each within its time."""
+
+    def __init__(self, conninfo: str, within: float) -> None:
+        try:
+            # libpq counts whole seconds, and takes 1 for 2.
+            self._connection = psycopg.connect(
+                conninfo, autocommit=True, connect_timeout=max(2, math.ceil(within))
+            )
+        except psycopg.Error as error:
+            raise _of_connecting(error) from None
+        self.pq = self._connection.pgconn
+        self._owed = False  # whether the answer to an earlier request has not been read yet
+        self._prepared: set[str] = set()
+        self.told: list[tuple[str, int]] = []
+
+    def fileno(self) -> int:
+        """Give the descriptor of its socket."""
+        return self.pq.socket
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the connection stands, as far as is known."""
+        return self.pq.status == pq.ConnStatus.OK
+
+    def ask(self, text: str, *values: object, within: float) -> list[list[bytes | None]]:
+        """Make a request, and give the rows of its answer."""
+        end = monotonic() + within
+        if self._owed:
+            self._answer(end)
+        if values or text in self._prepared:
+            name = f"s{abs(hash(text))}".encode()
+            if text not in self._prepared:
+                self._owed = True
+                self.pq.send_prepare(name, text.encode())
+                self._answer(end)
+                self._prepared.add(text)
+            self._owed = True
+            self.pq.send_query_prepared(name, [_encoded(value) for value in values])
+        else:
+            self._owed = True
+            self.pq.send_query(text.encode())
+        result = self._answer(end)
+        if result is None:
+            return []
+        columns = range(result.nfields)
+        return [[result.get_value(row, c) for c in columns] for row in range(result.ntuples)]
+
+    def begin(self, text: str, *values: object) -> None:
+        """Send a request whose answer comes later, or never."""
+        self._owed = True
+        self.pq.send_query_params(text.encode(), [_encoded(value) for value in values])
+        self.pq.flush()
+
+    def has_answered(self) -> bool:
+        """Tell whether the answer to that has come, or the connection has ended."""
+        with suppress(psycopg.Error):
+            self.pq.consume_input()
+            return not self.pq.is_busy()
+        return True
+
+    def _answer(self, end: float) -> Any:
+        last = failed = None
+        while True:
+            self._wait(end)
+            result = self.pq.get_result()
+            if result is None:
+                break
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                failed = result
+            last = result
+        self._owed = False
+        self.note()
+        if failed is not None:
+            raise _of_result(failed)
+        return last
+
+    def _wait(self, end: float) -> None:
+        self.pq.flush()
+        while self.pq.is_busy():
+            if not _readable([self.fileno()], end - monotonic()):
+                raise Away("the server gave no answer in time")
+            self.pq.consume_input()
+
+    def note(self) -> None:
+        """Keep the notifications that have come."""
+        while (notice := self.pq.notifies()) is not None:
+            token, _, number = notice.extra.decode().partition(" ")
+            self.told.append((token, int(number)))
+
+    def close(self) -> None:
+        """Close the connection."""
+        with suppress(Exception):
+            self._connection.close()
+
+
+def _encoded(value: object) -> bytes:
+    if isinstance(value, bytes):
+        return b"\\x" + value.hex().encode()
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    return str(value).encode()
+
+
+def _readable(descriptors: Sequence[int], seconds: float) -> list[int]:
+    if sys.platform != "win32":  # select() has a limit of descriptors
+        poll = select.poll()
+        for one in descriptors:
+            poll.register(one, select.POLLIN)
+        return [one for one, _ in poll.poll(max(0.0, seconds) * 1000)]
+    return list(select.select(descriptors, [], [], max(0.0, seconds))[0])
+
+
+def _of_connecting(error: psycopg.Error) -> Exception:
+    text = " ".join(str(error).split())
+    if not any(word in text for word in _NOT_YET) and any(word in text for word in _REFUSALS):
+        return Refused(f"{text:.300}")
+    return Away(f"{text:.300}")
+
+
+def _of_result(result: Any) -> Exception:
+    state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+    text = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(
+        "utf-8", "replace"
+    )
+    if state == "25006":
+        return Refused("the server is read-only, such as a replica: connect to the primary")
+    kind = Away if state.startswith(_LATER) else Refused
+    return kind(f"the server says: {text:.200} ({state})")
+
+
+class PostgresEngine:
+    """An ``Engine`` on one database."""
+
+    keeps_leases = False
+
+    def __init__(self, address: Address, *, ttl: float, client: str) -> None:
+        self._client = client
+        self._ttl = ttl
+        self._patience = min(5.0, ttl / 3)
+        self._prefix = f"{address.prefix}:"
+        self._application = f"semlock {client}"
+        self._conninfo = _conninfo(address, ttl, self._application)
+        self._mutex = threading.Lock()
+        self._main: Session | None = None
+        self._pid = 0
+        self._witness = 0
+        self._news: Session | None = None
+        # Sessions that wait for the end of another client's, and the tokens behind each.
+        self._watching: dict[int, Session] = {}
+        self._behind: dict[str, int] = {}
+        self._closed = False
+        # A byte in it ends a hear() that does not know of the newest of these.
+        self._bell, self._ring = socket.socketpair()
+        self._bell.setblocking(False)
+
+    # ------------------------------------------------------------------ sessions
+
+    def _ask(self, text: str, *values: object, within: float, own: bool = False) -> Any:
+        """Make a request in the session that is the witness; ``own`` appends its number."""
+        end = monotonic() + within
+        if not self._mutex.acquire(timeout=max(0.0, within)):
+            raise Away("earlier requests have had no answer yet")
+        try:
+            main = self._main
+            if main is None or not main.is_good:
+                main = self._begin(end - monotonic())
+            if own:
+                values = tuple(self._witness if value is OWN else value for value in values)
+            return main.ask(text, *values, within=end - monotonic())
+        except psycopg.Error as error:
+            raise Away(f"the connection ended: {' '.join(str(error).split()):.200}") from None
+        finally:
+            self._mutex.release()
+
+    def _begin(self, within: float) -> Session:
+        """Begin a session, whose predecessor's entries are over."""
+        if self._closed:
+            raise Refused("the space is closed")
+        end = monotonic() + max(2.0, within)
+        old, self._main = self._main, None
+        if old is not None:
+            old.close()
+        main = Session(self._conninfo, within)
+        try:
+            self._prepare(main, end)
+        except BaseException:
+            main.close()
+            raise
+        self._main = main
+        return main
+
+    def _prepare(self, main: Session, end: float) -> None:
+        def ask(text: str, *values: object) -> Any:
+            return main.ask(text, *values, within=end - monotonic())
+
+        idle, every = max(1, math.ceil(self._ttl)), max(1, math.ceil(self._ttl / 5))
+        for setting in (
+            "default_transaction_isolation = 'read committed'",
+            "synchronous_commit = off",  # the table is unlogged, and fences are at least the time
+            "client_min_messages = error",
+            "statement_timeout = 0",
+            "lock_timeout = 0",
+            "idle_session_timeout = 0",
+            f"tcp_keepalives_idle = {idle}",
+            f"tcp_keepalives_interval = {every}",
+            "tcp_keepalives_count = 3",
+        ):
+            with suppress(Refused):  # an older server does not know it
+                ask(f"SET {setting}")
+        pid = int(ask("SELECT pg_backend_pid()")[0][0])
+        if pid != main.pq.backend_pid:
+            raise Refused(
+                "a pooler stands between: a lock is held by a session, which a pooler gives to "
+                "several clients. Connect to the server itself"
+            )
+        if self._pid:  # the earlier session may not know yet that its client is gone
+            with suppress(Refused):
+                ask(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE pid = $1 AND application_name = $2",
+                    self._pid,
+                    self._application,
+                )
+        self._pid = pid
+        try:
+            version = int(ask("SELECT semlock.version()")[0][0])
+        except Refused:
+            version = 0
+        if version < sql.VERSION:
+            try:
+                ask(sql.SCHEMA)
+            except Refused as error:
+                with suppress(Refused):
+                    ask("ROLLBACK")
+                raise Refused(
+                    f"the schema semlock can't be made ({error}): have a user who may make it "
+                    "connect once"
+                ) from None
+        witness = int(ask("SELECT nextval('semlock.witness')")[0][0])
+        ask(sql.WITNESS, witness)
+        self._witness = witness
+
+    # ------------------------------------------------------------------ the engine
+
+    def enter(
+        self, name: str, token: str, record: bytes, room: int, *, waits: bool, within: float
+    ) -> Place:
+        """Put an entry in its line."""
+        row = self._ask(
+            sql.ENTER, self._prefix + name, token, room, self._client, OWN, record, waits,
+            within=within, own=True,
+        )[0]  # fmt: skip
+        state = int(row[0])
+        if state == GONE:
+            return Place(GONE)
+        if state == HOLDS:
+            self._behind.pop(token, None)
+            return Place(HOLDS, int(row[1]))
+        again = None
+        behind = 0 if row[2] is None else int(row[2])
+        if behind and behind != self._witness:
+            self._behind[token] = behind
+            if not self._watch(behind, within):
+                again = self._ttl / 3
+        else:
+            self._behind.pop(token, None)
+        return Place(WAITS, int(row[1]), again)
+
+    def leave(self, name: str, token: str, *, within: float) -> bool:
+        """Take an entry out."""
+        self._behind.pop(token, None)
+        rows = self._ask(
+            sql.LEAVE, self._prefix + name, token, OWN, False, within=within, own=True
+        )
+        return bool(rows[0][0] == b"t")
+
+    def renew(self, entries: Sequence[tuple[str, str]], *, within: float) -> list[Place]:
+        """See that the session stands, and how its entries stand."""
+        tokens = ",".join(token for _, token in entries)
+        found = {}
+        for token, number, holds in self._ask(sql.RENEW, tokens, OWN, within=within, own=True):
+            found[token.decode()] = Place(HOLDS if holds == b"t" else WAITS, int(number))
+        return [found.get(token, Place(GONE)) for _, token in entries]
+
+    def hear(self, seconds: float) -> Sequence[tuple[str, int]] | None:
+        """Wait for notifications, and for the end of sessions that others wait behind."""
+        news = self._news
+        if news is None or not news.is_good:
+            self._listen()
+            return None
+        self._drop_unneeded()
+        watching = dict(self._watching)
+        by_socket = {one.fileno(): witness for witness, one in watching.items()}
+        ready = _readable([news.fileno(), self._bell.fileno(), *by_socket], seconds)
+        if self._bell.fileno() in ready:
+            with suppress(OSError):
+                self._bell.recv(1024)
+        heard: list[tuple[str, int]] = []
+        if news.fileno() in ready:
+            try:
+                news.pq.consume_input()
+                news.note()
+            except psycopg.Error:
+                self._news = None
+                raise Away("the connection for notifications ended") from None
+        heard, news.told = news.told, []
+        for one in ready:
+            witness = by_socket.get(one)
+            if witness is not None and watching[witness].has_answered():
+                watching[witness].close()
+                self._watching.pop(witness, None)
+                heard += [
+                    (token, 0) for token, its in list(self._behind.items()) if its == witness
+                ]
+        return heard
+
+    def _listen(self) -> None:
+        old, self._news = self._news, None
+        if old is not None:
+            old.close()
+        news = Session(self._conninfo, self._patience)
+        news.ask(f"LISTEN semlock_{self._client}", within=self._patience)
+        self._news = news
+
+    def _watch(self, witness: int, within: float) -> bool:
+        """Wait for the end of another session; ``False`` if too many are waited for."""
+        if witness in self._watching:
+            return True
+        if len(self._watching) >= _MOST_WATCHED:
+            return False
+        try:
+            session = Session(self._conninfo, within)
+        except (Away, Refused):
+            return False  # no connection is left for this
+        session.begin(sql.WATCH, witness)
+        if self._watching.setdefault(witness, session) is not session:
+            session.close()
+        with suppress(OSError):
+            self._ring.send(b"x")
+        return True
+
+    def _drop_unneeded(self) -> None:
+        needed = set(self._behind.values())
+        for witness, session in list(self._watching.items()):
+            if witness not in needed:
+                self._watching.pop(witness, None)
+                with suppress(Exception):
+                    session.pq.get_cancel().cancel()  # a closed socket would not end its wait
+                session.close()
+
+    def line(self, name: str, *, within: float) -> list[Entry]:
+        """List the entries of a name."""
+        rows = self._ask(sql.LINE, self._prefix + name, OWN, within=within, own=True)
+        return [
+            Entry(
+                token.decode(), int(number), int(room), bytes.fromhex(record.decode()),
+                holds == b"t", None,
+            )
+            for token, number, room, record, holds in rows
+        ]  # fmt: skip
+
+    def names(self, *, within: float) -> list[str]:
+        """List the names that have entries."""
+        rows = self._ask(sql.NAMES, self._prefix, OWN, within=within, own=True)
+        return sorted(name.decode()[len(self._prefix) :] for (name,) in rows)
+
+    def remove(self, name: str, token: str, *, within: float) -> bool:
+        """Take another client's entry out."""
+        rows = self._ask(
+            sql.LEAVE, self._prefix + name, token, OWN, True, within=within, own=True
+        )
+        return bool(rows[0][0] == b"t")
+
+    def facts(self, *, within: float) -> list[Fact]:
+        """Say how the server is set up."""
+        rows = self._ask(
+            "SELECT current_setting('server_version'), current_setting('max_connections'), "
+            "(SELECT count(*) FROM pg_stat_activity)",
+            within=within,
+        )
+        version, most, used = ((value or b"").decode() for value in rows[0])
+        free = int(most) - int(used)
+        return [
+            Fact("server", f"PostgreSQL {version}"),
+            Fact(
+                "connections",
+                f"{used} of {most}",
+                free > 2 * _MOST_WATCHED,
+                "a space takes two, and a few more while it waits: raise max_connections"
+                if free <= 2 * _MOST_WATCHED
+                else "",
+            ),
+            Fact("pooler", "none between"),
+            Fact(
+                "guarantee",
+                "one holder at a time; a lock ends with its holder's connection, at once. If the "
+                "server restarts or ends the connection, the holder hears of it a moment later: "
+                "give the fence to the storage",
+            ),
+        ]
+
+    def check(self) -> None:
+        """Connect, and make what is missing."""
+        self._ask("SELECT 1", within=self._patience)
+        try:
+            self._listen()
+        except psycopg.Error as error:
+            raise Away(f"{' '.join(str(error).split()):.200}") from None
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        with suppress(OSError):
+            self._ring.send(b"x")
+        self._behind.clear()
+        with suppress(Exception):
+            self._drop_unneeded()
+        for session in (self._main, self._news):
+            if session is not None:
+                session.close()
+        self._main = self._news = None
+        self._ring.close()
+        self._bell.close()
+
+
+OWN = object()  # in a request: the number of the session's witness
+
+
+def _conninfo(address: Address, ttl: float, application: str) -> str:
+    options: dict[str, Any] = dict(address.query)
+    if address.ca:
+        options |= {"sslrootcert": address.ca, "sslmode": "verify-full"}
+    if address.cert:
+        options["sslcert"] = address.cert
+    if address.key:
+        options["sslkey"] = address.key
+    if len(address.hosts) > 1:
+        options.setdefault("target_session_attrs", "read-write")
+    every = max(1, math.ceil(ttl / 5))
+    try:
+        return make_conninfo(
+            host=",".join(host for host, _ in address.hosts),
+            port=",".join(str(port) for _, port in address.hosts),
+            dbname=address.database or None,
+            user=address.user,
+            password=address.password,
+            application_name=application,
+            keepalives_idle=every,
+            keepalives_interval=every,
+            keepalives_count=3,
+            **options,
+        )
+    except psycopg.Error as error:
+        raise Refused(f"an option of the address is wrong: {error}") from None
+
+
+def connect(address: Address, *, ttl: float, client: str) -> PostgresEngine:
+    """Connect to a database."""
+    engine = PostgresEngine(address, ttl=ttl, client=client)
+    try:
+        engine.check()
+    except BaseException:
+        engine.close()
+        raise
+    return engine

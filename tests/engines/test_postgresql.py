@@ -1,0 +1,206 @@
+"""What PostgreSQL adds: the connection is the witness, and few connections are enough."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+import uuid
+
+import pytest
+
+import semlock
+import servers
+from engine_urls import url_of
+from support import PATIENCE, wait_until
+
+psycopg = pytest.importorskip("psycopg")
+
+
+@pytest.fixture
+def url(postgresql_server):
+    return url_of(postgresql_server)
+
+
+@pytest.fixture
+def space(url):
+    with semlock.connect(url, prefix=uuid.uuid4().hex, ttl=30) as space:
+        yield space
+
+
+@pytest.fixture
+def admin(url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+def sessions(admin, space) -> list[int]:
+    name = f"semlock {space.client.engine._client}"
+    rows = admin.execute(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = %s", (name,)
+    )
+    return [pid for (pid,) in rows]
+
+
+@contextlib.contextmanager
+def holder_of(url, space, name):
+    """Another process that holds a lock."""
+    prefix = space.client.address.prefix
+    program = (
+        "import semlock, sys\n"
+        f"lock = semlock.connect({url!r}, prefix={prefix!r}, ttl=30).Lock({name!r})\n"
+        "lock.acquire()\nprint('held', flush=True)\nsys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with child:
+        assert child.stdout.readline() == b"held\n"
+        yield child
+        child.kill()
+
+
+def test_a_killed_holders_lock_passes_on_at_once(url, space):
+    with holder_of(url, space, "deploy") as holder:
+        came = []
+
+        def wait():
+            with space.Lock("deploy").acquire(timeout=PATIENCE):
+                came.append(time.monotonic())
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        wait_until(lambda: space.waiting("deploy"), "it waits")
+        time.sleep(0.2)
+        began = time.monotonic()
+        holder.kill()
+        waiter.join()
+    assert came[0] - began < 5  # far less than the ttl
+
+
+def test_a_killed_holder_needs_no_waiter_to_be_found(url, space):
+    with holder_of(url, space, "deploy") as holder:
+        assert not space.Lock("deploy").try_acquire()
+        holder.kill()
+        holder.wait()
+        wait_until(lambda: space.list() == [], "its session ends")
+        with space.Lock("deploy").acquire(timeout=0):
+            pass
+
+
+def test_a_thousand_locks_are_two_connections(space, admin):
+    locks = [space.Lock(f"{number}") for number in range(1000)]
+    for lock in locks:
+        lock.acquire()
+    assert len(sessions(admin, space)) == 2
+    locks[0].check()
+    for lock in locks:
+        lock.release()
+
+
+def test_waiting_for_many_locks_of_one_client_takes_one_connection_more(space, url, admin):
+    prefix = space.client.address.prefix
+    with semlock.connect(url, prefix=prefix, ttl=30) as other:
+        held = [other.Lock(f"{number}") for number in range(20)]
+        for lock in held:
+            lock.acquire()
+
+        def wait(number):
+            with space.Lock(f"{number}").acquire(timeout=PATIENCE):
+                pass
+
+        threads = [threading.Thread(target=wait, args=(number,)) for number in range(20)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: all(space.waiting(f"{n}") for n in range(20)), "all wait")
+        assert len(sessions(admin, space)) == 3
+        for lock in held:
+            lock.release()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_session_that_is_ended_is_a_loss(url, admin):
+    told = []
+    with semlock.connect(url, prefix=uuid.uuid4().hex, ttl=1.5) as space:
+        lock = space.Lock("deploy", on_lost=lambda *_: told.append(time.monotonic()))
+        lock.acquire()
+        for pid in sessions(admin, space):
+            admin.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        wait_until(lambda: told, "the loss is told")
+        with pytest.raises(semlock.LockLostError):
+            lock.release()
+        with space.Lock("deploy").acquire(timeout=PATIENCE):
+            pass
+
+
+def test_a_server_that_restarts_is_found_again():
+    with servers.running(servers.PostgreSQL) as server:
+        with semlock.connect(url_of(server), ttl=3) as space:
+            lock = space.Lock("deploy")
+            lock.acquire()
+            fence = lock.fence
+            server.kill()
+            server.start()
+            with space.Lock("other").acquire(timeout=PATIENCE):
+                pass
+            with pytest.raises(semlock.LockLostError):
+                lock.check()
+            with pytest.raises(semlock.LockLostError):
+                lock.release()
+            with space.Lock("deploy").acquire(timeout=PATIENCE) as again:
+                assert again.fence > fence
+
+
+def test_a_server_that_stops_does_not_hold_up_a_call(postgresql_server, url):
+    with semlock.connect(url, prefix=uuid.uuid4().hex, ttl=3) as space:
+        with space.Lock("a"):
+            pass
+        # The process of the session, which is what would answer.
+        with psycopg.connect(url, autocommit=True) as admin:
+            pids = sessions(admin, space)
+        for pid in pids:
+            subprocess.run(["kill", "-STOP", str(pid)], check=True)
+        try:
+            began = time.monotonic()
+            with pytest.raises(semlock.LockEngineError):
+                space.Lock("a").acquire(timeout=0.3)
+            assert time.monotonic() - began < 1.5
+        finally:
+            for pid in pids:
+                subprocess.run(["kill", "-CONT", str(pid)], check=True)
+        with space.Lock("a").acquire(timeout=PATIENCE):
+            pass
+        wait_until(lambda: space.list() == [], "nothing stays behind")
+
+
+def test_a_wrong_login_is_told_and_never_shown(url):
+    for wrong in (
+        url.replace("s3cret", "WRONGSECRET"),
+        url.replace("semlock:", "nosuch:"),
+        url.replace("/postgres", "/nosuch"),
+        url.split("@")[0] + "@127.0.0.1:1/postgres",
+    ):
+        with pytest.raises(semlock.LockEngineError) as failure:
+            semlock.connect(wrong, ttl=3)
+        assert "SECRET" not in repr(failure.value)
+        assert "s3cret" not in repr(failure.value)
+
+
+def test_a_user_who_may_not_make_the_schema_is_told(url, admin):
+    admin.execute("CREATE DATABASE fresh")
+    admin.execute("CREATE ROLE poor LOGIN PASSWORD 'poor'")
+    try:
+        poor = "postgresql://poor:poor@" + url.split("@")[1].replace("/postgres", "/fresh")
+        with pytest.raises(semlock.LockEngineError, match="schema semlock can't be made"):
+            semlock.connect(poor, ttl=3)
+    finally:
+        admin.execute("DROP DATABASE fresh WITH (FORCE)")
+        admin.execute("DROP ROLE poor")
+
+
+def test_a_read_only_server_is_refused(url):
+    with pytest.raises(semlock.LockEngineError, match="read-only"):
+        semlock.connect(url + "?options=-c%20default_transaction_read_only%3Don", ttl=3)
