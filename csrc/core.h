@@ -139,7 +139,11 @@ int semlock_open_to_remove(const semlock_os_char *path, const semlock_file *exac
                            semlock_os_file *file);
 int semlock_system_local(semlock_os_file file);
 #define SEMLOCK_LOCAL 1
-#define SEMLOCK_LAYERED 2 /* local, but kernel locks differ between mounts */
+#define SEMLOCK_LAYERED 2   /* local, but kernel locks differ between mounts */
+#define SEMLOCK_ORDERED 3   /* local, and may keep boot marks in order */
+#define SEMLOCK_IN_MEMORY 4 /* local, and empty after a restart */
+int semlock_system_mark_boot(const semlock_file *file, semlock_pool *pool);
+uint64_t semlock_system_boot_mark(semlock_os_file file, const semlock_view *seen);
 int semlock_system_witness(semlock_os_file file);
 int semlock_hold_off(semlock_os_file file);
 int semlock_guard(semlock_os_file file);

@@ -81,14 +81,14 @@
  *
  * CREATING
  *
- *   whole, fresh  open(O_TMPFILE); witness; write all; sync; linkat to P.
+ *   whole, fresh  open(O_TMPFILE); witness; write all; boot mark or sync; linkat to P.
  *                 A kill leaves nothing, or a whole instance.
  *                 macOS, BSDs, and filesystems without O_TMPFILE: a file under a
  *                 random name, then link to P.  A kill can leave that name;
  *                 semlock.clean removes it.
  *                 Windows: a file under a random name, then rename to P without
  *                 replacing.  Not on file servers, where that is not atomic.
- *   whole, kept   Write token and time into a kept claim; sync; link it to P
+ *   whole, kept   Write token and time into a kept claim; the same; link it to P
  *                 (Windows: rename it to P).  See THE KEPT CLAIM.
  *   in place      open(P, O_CREAT|O_EXCL) with the sticky bit set (Windows: hidden
  *                 and system); guard; is P still this file?; witness; write; sync;
@@ -99,14 +99,20 @@
  *                 again.  A sticky bit set by chmod(1) differs: the ctime is then
  *                 later than the mtime.
  *
- *   EEXIST means held.  A failed try of a waiter is one access(2), on Windows one
- *   GetFileAttributesW.
+ *   EEXIST means held.  A failed try of a waiter is one access(2) (Windows:
+ *   GetFileAttributesW).  A successful linkat proves the win.  After an error P is
+ *   checked, because over a network the answer may be lost.  A link count proves
+ *   nothing: a copy of the tree by hard links raises it too.  When a kept claim is
+ *   linked by its private name, P is checked after success too: another may have it.
  *
- *   A successful linkat proves the win.  After an error P is checked, because over
- *   a network the link may have been made and the answer lost.  A link count
- *   proves nothing: a copy of the tree by hard links raises it too.  When a kept
- *   claim is linked by its private name, P is checked after success as well:
- *   another file may have got that name.
+ * THE BOOT MARK
+ *
+ *   After a power cut a name can be on the disk without the bytes of its file.  So
+ *   before the link the inode gets an extended attribute, once: a number of the boot,
+ *   and a hash of it, the inode number and its generation, so that a copy is not
+ *   valid.  Where metadata comes to the disk in order (linux/boot_mark.c) no name
+ *   comes without it; elsewhere the file is synced instead.  A file that is empty or
+ *   has zeros only, and a mark of another boot, has a holder of that boot.
  *
  * REMOVING (release, reclaim, clean, force: there is one way)
  *
@@ -114,11 +120,10 @@
  *   is the witness still free?; is P still this inode?; unlink; release the guard;
  *   close.
  *
- *   The order matters.  The inode of a kept claim is used again.  A remover that
- *   compared the bytes first and the path afterwards could read the old record, see
- *   the file come back to P with a new one, and remove that.  With the path checked
- *   first, under the guard, the bytes cannot change any more: to take the file away
- *   from P and rewrite it needs the guard.
+ *   The order matters.  A remover that compared the bytes first and the path
+ *   afterwards could read the old record of a kept claim, see the file come back to P
+ *   with a new one, and remove that.  With the path checked first, under the guard,
+ *   the bytes cannot change: to take the file from P and rewrite it needs the guard.
  *
  *   A holder identifies its instance by the inode that it has open.  But another
  *   program may have taken the lock over by writing its own record into the file.
@@ -129,10 +134,9 @@
  *   at P unchanged.
  *
  *   P also proves a release: rename() between two names of one inode does nothing
- *   and returns 0, so P is checked after it.  If the instance has more names than
- *   its own two, its tree was copied by hard links.  Then its inode is not used
- *   again, and "over" is written into the record's witness field, so that the copy
- *   is not taken for a held lock.
+ *   and returns 0, so P is checked after it.  If the instance has more names than its
+ *   own two, its tree was copied by hard links.  Then its inode is not used again, and
+ *   "over" in the record's witness field says that the copy is not a held lock.
  *
  *   Removing never acquires.  A remover creates P afterwards like other processes.
  *
@@ -163,16 +167,15 @@
  *   that directory): their witness is free, or without a witness, the process in
  *   the record has ended.
  *
- *   Windows: the file is renamed between P and its private name, which has the file
- *   id.  So it has one name at any time, and a killed holder leaves no orphan.
+ *   Windows: the file is renamed between P and its private name, so it has one name
+ *   at any time, and a killed holder leaves no orphan.
  *
  * THE PROCESS
  *
- *   A fork copies the memory of a process, with all that it says of locks, and the
- *   descriptors.  So the pool, each object, each record and each wait store the
- *   LIFE in which they were made: 1, and one more after each fork.  A page that the
- *   kernel wipes in a child says at the beginning of every call whether this is a
- *   new process.  That takes no system call, and detects a bare clone(2) too.
+ *   A fork copies memory and descriptors.  So the pool, each object, each record and
+ *   each wait store the LIFE in which they were made: 1, and one more after each
+ *   fork.  A page that the kernel wipes in a child tells every call, without a system
+ *   call, whether this is a new process, after a bare clone(2) too.
  *
  *     Linux     MADV_WIPEONFORK          macOS     none: the PID is compared
  *     BSDs      minherit                 Windows   has no fork: always life 1
@@ -202,23 +205,20 @@
  *   A number that is no longer ours is dropped from the table, never closed.  None
  *   below 3 is kept or used.  Windows handles are used without this check.
  *
- *   A lock whose descriptor was lost, or given up because descriptors are scarce,
- *   is held all the same.  Release, check and refresh then open P, which must be
- *   our instance by device, inode and token (by all bytes where the format has no
- *   token).  Check and refresh keep that descriptor and take the witness again.  A
- *   kept claim whose descriptor was lost is dropped.
+ *   A lock whose descriptor was lost, or given up because descriptors are scarce, is
+ *   held all the same.  Release, check and refresh then open P, which must be our
+ *   instance by device, inode and token (without a token, by all bytes).  Check and
+ *   refresh keep that descriptor, with the witness.  A kept claim without is dropped.
  *
  *   A release must work without any new descriptor; posix/spare.c has the steps.
  *   Where all of them fail, the error is returned, and the lock is still held.
  *
  *   A kept claim belongs to the effective user and group that made it.  If the
  *   process has become another user, the claim is removed where that is permitted,
- *   and else stays for its maker.  On Linux a process that cannot become another
- *   user (one user, one group, no capability to change them) is not asked each
- *   time.  A claim belongs to its umask too.  The umask cannot be read without being
- *   changed, except from Linux' /proc, so it is read once in a second at most;
- *   where it is not known (macOS, BSDs) a claim lasts for that second.  On Windows
- *   the rights belong to the open handle, and neither matters.
+ *   and else stays for its maker.  On Linux a process that cannot become another user
+ *   is not asked each time.  A claim belongs to its umask too, which Linux' /proc
+ *   tells and is read once in a second at most; elsewhere a claim lasts for that
+ *   second.  On Windows the rights belong to the open handle, and neither matters.
  *
  * PROOF OF DEATH
  *
@@ -241,12 +241,12 @@
  *
  *   In another PID namespace of the same boot PIDs mean nothing.  There a free
  *   witness proves death if the record says "kept"; macOS and the BSDs have no
- *   witness, so there is no proof.  Another boot proves death only if the file's
- *   last change is older than this boot, and the filesystem is local to both sides:
- *   containers may have boot numbers of their own.  On overlayfs a file has separate
- *   kernel locks through another mount, so the record says "left", and a free
- *   witness proves nothing.  A boot time that moves with the clock (OpenBSD) proves
- *   no other boot.
+ *   witness, so there is no proof.  Another boot proves death only if the filesystem
+ *   is local to both sides, and the ctime, or the mtime and the time in the record,
+ *   are older than this boot: containers may have boot numbers of their own, and
+ *   btrfs, when it repairs itself, sets the ctime.  On overlayfs a file has separate
+ *   kernel locks through another mount, so the record says "left", and a free witness
+ *   proves nothing.  OpenBSD's boot time, moved with the clock, proves no other boot.
  *
  *   On Linux the start time of a process is recorded by the machine's clock, not by
  *   that of its time namespace, which may be gone when it is read.  What cannot be
@@ -389,8 +389,8 @@
  *   new file is lost.  This side cannot prevent it.  (On Windows it can: the
  *   deletion is by handle.)
  *
- *   A process with read access to P can hold the guard for long, or use P with
- *   flock(1).  Callers wait a bounded time, and then treat P as held.
+ *   A process with read access to P can hold the guard for long, as flock(1) does.
+ *   Callers wait a bounded time, and then treat P as held.
  *
  * ERRORS
  *

@@ -114,6 +114,7 @@
 #define SEMLOCK_SYNC_NONE 0
 #define SEMLOCK_SYNC_DATA 1
 #define SEMLOCK_SYNC_FULL 2
+#define SEMLOCK_SYNC_SAFE 3 /* a boot mark instead, where that is enough; else full */
 
 /* A flag of semlock_remove(): remove although the witness is taken. */
 #define SEMLOCK_DESPITE_WITNESS 1
@@ -151,6 +152,7 @@ typedef struct {
     int32_t witness_at; /* position of the witness in the record, -1 none */
     int32_t bare;       /* its descriptor was closed, being scarce */
     int32_t strange;    /* another user than its maker could not remove it */
+    int32_t marked;     /* its inode has the mark of this boot, or needs none */
     int64_t user;       /* the effective user at its creation */
     int64_t group;      /* and the effective group */
     int64_t asked;      /* when the umask was checked last, monotonic */
@@ -281,6 +283,8 @@ typedef struct {
     int64_t life; /* of the process to which all below belongs, 0 before the first call */
     uint64_t seed[2];
     uint64_t count;
+    uint64_t boot;         /* the number of this boot, 0 not known */
+    uint64_t ordered;      /* the filesystem last found to keep boot marks, 0 none */
     int64_t reserve;       /* a descriptor in reserve for a release, plus one; 0 none */
     int32_t bare;          /* held locks whose descriptors were closed */
     int32_t no_link_by_fd; /* links until linkat(AT_EMPTY_PATH) is tried again */
@@ -455,6 +459,7 @@ typedef struct {
     int32_t local;      /* its filesystem is of a known local kind */
     int32_t unfinished; /* an in-place creator has not finished it */
     int32_t length;     /* bytes read */
+    uint64_t boot_mark; /* the boot that made it, read only if it has no record; 0 none */
 } semlock_view;
 
 /* The identity of a process, beyond its PID. */
@@ -515,6 +520,7 @@ int64_t semlock_events_take(semlock_pool *pool);
 void semlock_events_give(semlock_pool *pool, int64_t events);
 int semlock_events_read(int64_t events, int64_t *marks, int32_t room);
 int semlock_identify(semlock_process *process);
+uint64_t semlock_boot_number(const char *boot);
 int semlock_start_time(int64_t pid, int64_t *start);
 int semlock_probe(int64_t pid, int64_t start);
 int64_t semlock_boot_time(void);

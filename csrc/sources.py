@@ -68,6 +68,7 @@ def sources(platform: str = sys.platform) -> list[str]:
             *SHARED,
             *POSIX,
             "linux/system.c",
+            "linux/boot_mark.c",
             "linux/process.c",
             "linux/events.c",
             "linux/tickets.c",

@@ -86,6 +86,19 @@ read_stable(semlock_os_file opened, const semlock_os_char *path, semlock_view *v
     return outcome;
 }
 
+/* Has the file no record?  Zeros are what a filesystem shows of bytes that were not written.
+ */
+static int
+has_no_record(const char *bytes, int32_t length)
+{
+    for (int32_t i = 0; i < length; i++) {
+        if (bytes[i] != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static int
 inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity)
 {
@@ -116,6 +129,9 @@ inspect(const char *path, semlock_view *view, char *bytes, int32_t capacity)
         outcome = read_stable(file, place, view, bytes, capacity);
         if (outcome == SEMLOCK_OK && view->size > view->length) {
             outcome = SEMLOCK_TOO_LARGE;
+        }
+        if (outcome == SEMLOCK_OK && has_no_record(bytes, view->length)) {
+            view->boot_mark = semlock_system_boot_mark(file, view);
         }
     }
     semlock_os_close(file);

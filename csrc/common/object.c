@@ -247,3 +247,12 @@ semlock_hash(uint64_t hash, const void *bytes, size_t length)
     }
     return hash;
 }
+
+/* The number of a boot by which a boot mark names it; 0 if the boot is not known. */
+uint64_t
+semlock_boot_number(const char *boot)
+{
+    size_t length = strlen(boot);
+
+    return length == 0 ? 0 : semlock_hash(SEMLOCK_NO_HASH, boot, length) | 1;
+}

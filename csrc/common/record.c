@@ -83,8 +83,26 @@ compose(const semlock_record *record, const semlock_file *file, semlock_lock *lo
     lock->content = semlock_hash(SEMLOCK_NO_HASH, bytes, (size_t)lock->head);
 }
 
-/* Write the record of one acquisition into the lock's file, and sync it as far as the record's
- * durability asks. */
+/* Make the written file what its durability promises after a power cut.  A boot mark is set
+ * once for each inode, and where it cannot be set the file is synced.  A synced file has the
+ * mark too: btrfs syncs nothing of a file that has no name yet. */
+static int
+make_durable(semlock_file *file, semlock_pool *pool, int32_t durability, int overwritten)
+{
+    if (durability != SEMLOCK_SYNC_NONE && !file->marked) {
+        file->marked = semlock_system_mark_boot(file, pool);
+    }
+    if (durability == SEMLOCK_SYNC_SAFE) {
+        if (file->marked) {
+            return 0;
+        }
+        durability = SEMLOCK_SYNC_FULL;
+    }
+    return semlock_system_sync(SEMLOCK_OPENED(file), durability, overwritten);
+}
+
+/* Write the record of one acquisition into the lock's file, and make it as durable as the
+ * record asks. */
 int
 semlock_fill(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
 {
@@ -113,7 +131,7 @@ semlock_fill(semlock_lock *lock, semlock_pool *pool, const semlock_record *recor
         return error;
     }
     file->length = record->length;
-    return semlock_system_sync(opened, record->durability, before == record->length);
+    return make_durable(file, pool, record->durability, before == record->length);
 }
 
 /* Are these bytes the record of this object?  A program that parses and rewrites a record, to

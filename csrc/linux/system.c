@@ -209,25 +209,28 @@ semlock_system_link_kept(const semlock_lock *lock, semlock_pool *pool)
  * other, and visible to every process that can reach the file.  A kind that is not listed
  * counts as remote. */
 static int
-is_local_kind(const struct statfs *about)
+local_kind(const struct statfs *about)
 {
-    static const uint32_t kinds[] = {
-        0x0000ef53,             /* ext2, ext3, ext4 */
-        0x01021994,             /* tmpfs */
-        0x58465342,             /* xfs */
-        0x9123683e,             /* btrfs */
-        OVERLAY,    0xf2f52010, /* f2fs */
-        0x858458f6,             /* ramfs */
-        0x2fc12fc1,             /* zfs */
-        0xca451a4e,             /* bcachefs */
-        0x3153464a,             /* jfs */
-        0x52654973,             /* reiserfs */
-        0x00003434,             /* nilfs2 */
+    static const struct {
+        uint32_t type;
+        int kind;
+    } kinds[] = {
+        {0x0000ef53, SEMLOCK_ORDERED},   /* ext2, ext3, ext4: see linux/boot_mark.c */
+        {0x01021994, SEMLOCK_IN_MEMORY}, /* tmpfs */
+        {0x58465342, SEMLOCK_ORDERED},   /* xfs */
+        {0x9123683e, SEMLOCK_ORDERED},   /* btrfs */
+        {0xf2f52010, SEMLOCK_ORDERED},   /* f2fs */
+        {0x858458f6, SEMLOCK_IN_MEMORY}, /* ramfs */
+        {OVERLAY, SEMLOCK_LAYERED},      {0x2fc12fc1, SEMLOCK_LOCAL}, /* zfs */
+        {0xca451a4e, SEMLOCK_LOCAL},                                  /* bcachefs */
+        {0x3153464a, SEMLOCK_LOCAL},                                  /* jfs */
+        {0x52654973, SEMLOCK_LOCAL},                                  /* reiserfs */
+        {0x00003434, SEMLOCK_LOCAL},                                  /* nilfs2 */
     };
 
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if ((uint32_t)about->f_type == kinds[i]) {
-            return 1;
+        if ((uint32_t)about->f_type == kinds[i].type) {
+            return kinds[i].kind;
         }
     }
     return 0;
@@ -238,10 +241,7 @@ semlock_system_local(int fd)
 {
     struct statfs about;
 
-    if (fstatfs(fd, &about) != 0 || !is_local_kind(&about)) {
-        return 0;
-    }
-    return (uint32_t)about.f_type == OVERLAY ? SEMLOCK_LAYERED : SEMLOCK_LOCAL;
+    return fstatfs(fd, &about) == 0 ? local_kind(&about) : 0;
 }
 
 /* Does inotify report every change in this directory?  Not where other machines can change it.
@@ -251,7 +251,7 @@ semlock_system_hears(const char *directory)
 {
     struct statfs about;
 
-    return statfs(directory, &about) == 0 && is_local_kind(&about);
+    return statfs(directory, &about) == 0 && local_kind(&about) != 0;
 }
 
 /* The kernel's own form of directory entries. readdir() allocates so much per directory that

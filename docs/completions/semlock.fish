@@ -26,7 +26,7 @@ complete -c semlock -n "__fish_seen_subcommand_from run" -s m -l tag -x -d 'say 
 complete -c semlock -n "__fish_seen_subcommand_from run" -s s -l shared -d 'share the lock with other commands that share it'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l slots -x -d 'take one of N places: N commands may run at a time'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l fair -d 'strict order: never before a waiter that asked earlier'
-complete -c semlock -n "__fish_seen_subcommand_from run" -l durability -x -a 'full data none' -d 'what is on the disk before the lock is visible (full)'
+complete -c semlock -n "__fish_seen_subcommand_from run" -l durability -x -a 'safe full data none' -d 'what a power cut may do to the lock (safe; full for other systems than semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l make-dirs -d "make missing directories of the lock's path"
 complete -c semlock -n "__fish_seen_subcommand_from run" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'the lock system of the file (semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
@@ -49,7 +49,7 @@ complete -c semlock -n "__fish_seen_subcommand_from run" -F
 complete -c semlock -n "__fish_seen_subcommand_from run; and contains -- -- (commandline -opc)" -a '(__fish_complete_command)'
 complete -c semlock -n "__fish_seen_subcommand_from try" -s m -l tag -x -d 'say in the lock what it is held for'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l owner-pid -x -d 'the process that owns the lock (the shell or program that called semlock)'
-complete -c semlock -n "__fish_seen_subcommand_from try" -l durability -x -a 'full data none' -d 'what is on the disk before the lock is visible (full)'
+complete -c semlock -n "__fish_seen_subcommand_from try" -l durability -x -a 'safe full data none' -d 'what a power cut may do to the lock (safe; full for other systems than semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l make-dirs -d "make missing directories of the lock's path"
 complete -c semlock -n "__fish_seen_subcommand_from try" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'the lock system of the file (semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
@@ -69,7 +69,7 @@ complete -c semlock -n "__fish_seen_subcommand_from acquire" -s t -s w -l wait -
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -s n -l no-wait -d "don't wait: the same as --timeout 0"
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -s m -l tag -x -d 'say in the lock what it is held for'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l owner-pid -x -d 'the process that owns the lock (the shell or program that called semlock)'
-complete -c semlock -n "__fish_seen_subcommand_from acquire" -l durability -x -a 'full data none' -d 'what is on the disk before the lock is visible (full)'
+complete -c semlock -n "__fish_seen_subcommand_from acquire" -l durability -x -a 'safe full data none' -d 'what a power cut may do to the lock (safe; full for other systems than semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l make-dirs -d "make missing directories of the lock's path"
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'the lock system of the file (semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from acquire" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
@@ -91,7 +91,7 @@ complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l emergency -d 'th
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -s t -s w -l wait -l timeout -x -d 'wait so long at most for a reason: seconds, 500ms or forever (0: once)'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -s m -l tag -x -d 'say in the lock what it is held for'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l owner-pid -x -d 'the process that owns the lock (the shell or program that called semlock)'
-complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l durability -x -a 'full data none' -d 'what is on the disk before the lock is visible (full)'
+complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l durability -x -a 'safe full data none' -d 'what a power cut may do to the lock (safe; full for other systems than semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l make-dirs -d "make missing directories of the lock's path"
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l owner -x -d 'of a task lock: its owner, in words'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l user -x -d 'of a task lock: its owner is this user'

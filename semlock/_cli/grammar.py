@@ -38,7 +38,7 @@ DIRECTORY = "directory"
 COMMAND = "command"
 WORD = "word"
 
-DURABILITIES = ("full", "data", "none")
+DURABILITIES = ("safe", "full", "data", "none")
 COLORS = ("auto", "always", "never")
 SELF = "self"
 CHILD = "child"
@@ -68,7 +68,7 @@ class Options:
     shared: bool = False
     slots: int | None = None
     fair: bool = False
-    durability: str = "full"
+    durability: str | None = None
     make_dirs: bool = False
     dialect: str | None = None
     on_conflict_exit: int = HELD

@@ -104,7 +104,7 @@ NO_WAIT = Option(
 )
 DURABILITY = Option(
     "--durability", takes="HOW", choices=DURABILITIES,
-    meaning="what is on the disk before the lock is visible (full)",
+    meaning="what a power cut may do to the lock (safe; full for other systems than semlock)",
 )  # fmt: skip
 MAKE_DIRS = Option("--make-dirs", meaning="make missing directories of the lock's path")
 DIALECT = Option(

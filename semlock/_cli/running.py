@@ -96,9 +96,10 @@ def _taking(options: Options, teller: Teller, owner: Process | None) -> _Taking:
     tag = readable(options.tag if options.tag is not None else options.command[0])
     timeout = options.timeout
     common: Any = {
-        "tag": tag, "durability": options.durability, "make_dirs": options.make_dirs,
-        "on_wait": teller,
+        "tag": tag, "make_dirs": options.make_dirs, "on_wait": teller,
     }  # fmt: skip
+    if options.durability is not None:
+        common["durability"] = options.durability
     if options.shared:
         from semlock import SharedLock  # noqa: PLC0415 - for those who share
 

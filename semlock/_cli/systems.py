@@ -141,7 +141,7 @@ def make(
     system: System,
     *,
     tag: str | None,
-    durability: str,
+    durability: str | None,
     make_dirs: bool = False,
     fair: bool = False,
     owner: Process | None = None,
@@ -160,7 +160,9 @@ def make(
         more["fair"] = True
     if make_dirs:
         more["make_dirs"] = True
-    lock = system.lock(path, tag=tag, durability=durability, **more)
+    if durability is not None:
+        more["durability"] = durability
+    lock = system.lock(path, tag=tag, **more)
     if owner is not None:
         inside.leave_to(lock, owner, guarded=guarded)
     return lock

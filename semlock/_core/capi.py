@@ -58,6 +58,7 @@ DURABILITY = {
     "none": lib.SEMLOCK_SYNC_NONE,
     "data": lib.SEMLOCK_SYNC_DATA,
     "full": lib.SEMLOCK_SYNC_FULL,
+    "safe": lib.SEMLOCK_SYNC_SAFE,
 }
 
 # The two calls of the hot path, and what they share in this process.
@@ -215,8 +216,8 @@ class Instance:
     """
 
     __slots__ = (
-        "content", "ctime_ns", "error", "identity", "key", "kind", "local", "mode", "unfinished",
-        "view", "witness", "witnessed", "written_at",
+        "boot_mark", "content", "ctime_ns", "error", "identity", "key", "kind", "local", "mode",
+        "unfinished", "view", "witness", "witnessed", "written_at",
     )  # fmt: skip
 
     def __init__(self, view: semlock_view, content: bytes, error: int) -> None:
@@ -242,6 +243,8 @@ class Instance:
         # The state of the kernel's lock on it: 1 taken, 0 free, -1 unknown.
         self.witness = view.witness
         self.witnessed = view.witness == 1
+        # The number of the boot that made a file of semlock whose record is missing; 0 if unknown.
+        self.boot_mark = view.boot_mark
 
     def evidence(self, info: LockInfo | None) -> tuple[Verdict, str]:
         """Say whether its holder lives, and how that is known."""
@@ -364,7 +367,13 @@ def identify() -> tuple[int, int, int, int, str]:
     if outcome < 0:
         raise_os_error(outcome, "/proc")
     boot = ffi.string(process.boot).decode("ascii", "replace")
+    POOL.boot = lib.semlock_boot_number(process.boot)
     return process.pid, process.start, process.pidns, process.timens, boot
+
+
+def is_of_this_boot(number: int) -> bool:
+    """Tell whether a boot mark names the running boot, or no boot can be named here."""
+    return POOL.boot in (number, 0)
 
 
 def start_time(pid: int) -> int:

@@ -252,8 +252,8 @@ class _Search:
         path = self._folder.path_of(name)
         info, content = None, look.content
         pid = None if self._orphan is None else forms.temporary(name, self._only)
-        if is_unfinished(look):
-            # The beginning of a record proves little, so the name must be a lock's.
+        if look.boot_mark or is_unfinished(look):
+            # No record, or the beginning of one, proves little: the name must be a lock's.
             claimed = named or forms.is_lock_name(name)
         elif pid is not None:
             claimed = forms.is_begun_by_semats(pid, content)
@@ -285,11 +285,11 @@ class _Search:
             left = _is_named_as_kept(name, look.identity[1]) and forms.kept(look.content)
         else:
             left = _is_named_as_temporary(name) and forms.unfinished(look.content)
-        if info is None and not left:
+        if info is None and not left and not look.boot_mark:
             return
         found = LockStatus(self._folder.path_of(name), look, info)
         reason = _reason(found)
-        if reason is None and info is None and found.unchanged_for(time()) >= GRACE:
+        if reason is None and left and info is None and found.unchanged_for(time()) >= GRACE:
             reason = _UNFINISHED
         if reason is None and info is not None and _has_closed(info, look):
             reason = _CLOSED

@@ -89,6 +89,7 @@ class semlock_file:
     witness_at: int
     bare: int
     strange: int
+    marked: int
     user: int
     group: int
     asked: int
@@ -174,6 +175,8 @@ class semlock_pool:
     life: int
     seed: Array[int]
     count: int
+    boot: int
+    ordered: int
     reserve: int
     bare: int
     no_link_by_fd: int
@@ -275,6 +278,7 @@ class semlock_view:
     local: int
     unfinished: int
     length: int
+    boot_mark: int
 
 class semlock_process:
     pid: int
@@ -323,6 +327,7 @@ class Library:
     SEMLOCK_SYNC_NONE: Final[int]
     SEMLOCK_SYNC_DATA: Final[int]
     SEMLOCK_SYNC_FULL: Final[int]
+    SEMLOCK_SYNC_SAFE: Final[int]
     SEMLOCK_DESPITE_WITNESS: Final[int]
     SEMLOCK_RECORD_LIMIT: Final[int]
     SEMLOCK_POOL_SLOTS: Final[int]
@@ -380,6 +385,7 @@ class Library:
     def semlock_events_give(self, pool: semlock_pool, events: int, /) -> None: ...
     def semlock_events_read(self, events: int, marks: Array[int], room: int, /) -> int: ...
     def semlock_identify(self, process: semlock_process, /) -> int: ...
+    def semlock_boot_number(self, boot: bytes | Bytes, /) -> int: ...
     def semlock_start_time(self, pid: int, start: Array[int], /) -> int: ...
     def semlock_probe(self, pid: int, start: int, /) -> int: ...
     def semlock_boot_time(self) -> int: ...

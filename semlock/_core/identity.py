@@ -110,7 +110,7 @@ def _is_written_over(info: LockInfo | None) -> bool:
 
 def _judge_record(info: LockInfo | None, seen: Instance) -> tuple[Verdict, str]:
     if info is None:
-        return UNKNOWN, "its content names no process"
+        return _judge_mark(seen)
     if info.pid is None:
         # Its owner may be text, which may even look like a process.
         return UNKNOWN, "its record names no process that can be looked at"
@@ -158,14 +158,42 @@ def _judge_other_boot(info: LockInfo, seen: Instance) -> tuple[Verdict, str]:
     # Only the holder knows that the filesystem was local to it, and only the reader that it is
     # still local: an exported directory looks local on the server.
     if info.witness in ("kept", "left") and seen.local:
-        # A container may have a boot number of its own and be older than its own file.
-        if seen.ctime_ns < capi.boot_time() - _CLOCK_PLAY:
+        if _is_older_than_this_boot(seen, info):
             return DEAD, "its holder ran before this machine was started anew"
         return UNKNOWN, (
             f"process {info.pid} names another boot, though this machine was not started since: "
             "a container's, perhaps"
         )
     return UNKNOWN, f"process {info.pid} runs on another machine, or ran before a restart"
+
+
+def _judge_mark(seen: Instance) -> tuple[Verdict, str]:
+    """Judge a file that no record names a holder of, by the boot mark of its inode."""
+    if seen.boot_mark == 0:
+        return UNKNOWN, "its content names no process"
+    this_process()  # after that, the core knows this boot
+    if capi.is_of_this_boot(seen.boot_mark):
+        return UNKNOWN, "it was made since this machine was started, and its record is gone"
+    if seen.witness == 0 and _is_older_than_this_boot(seen):
+        return DEAD, (
+            "its holder ran before this machine was started anew, and its record did not come "
+            "to the disk"
+        )
+    return UNKNOWN, "another boot made it, and it was changed in this one"
+
+
+def _is_older_than_this_boot(seen: Instance, info: LockInfo | None = None) -> bool:
+    """Tell whether a file was last changed before this machine was started.
+
+    A container may have a boot number of its own, and be older than its own file.  btrfs, when it
+    repairs itself after a power cut, gives files the present time as their ctime; then the times
+    of the content and in the record tell.
+    """
+    boot = capi.boot_time() - _CLOCK_PLAY
+    if seen.ctime_ns < boot:
+        return True
+    wins = [] if info is None or info.timestamp is None else [info.timestamp]
+    return max([seen.written_at, *wins]) * 1e9 < boot
 
 
 def process_is_gone(info: LockInfo) -> bool:

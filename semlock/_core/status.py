@@ -179,6 +179,8 @@ class LockStatus:
         if self.state == "free":
             return "no process"
         if self.info is None:
+            if self.instance is not None and self.instance.boot_mark:
+                return f"a process that used semlock; {self.verdict}: {self.evidence}"
             if self.is_empty:
                 return (
                     "an unknown program: the file is empty, probably left by flock or filelock"

@@ -28,8 +28,8 @@ class AsyncLock(AsyncFileForm, TextLock):  # type: ignore[misc]  # it refuses wh
     :timeout:     seconds that ``acquire`` waits: ``None`` for ever, 0 one try
     :policy:      when a lock may be taken from its holder (see ``semlock.policy``)
     :retry:       the pauses of a wait (see ``semlock.retry``); by default it goes by events
-    :durability:  what is on the disk before the lock is visible: ``"full"``, ``"data"`` or
-                    ``"none"``.  The loop stands still until it is
+    :durability:  what a power cut may do: ``"safe"``, ``"full"``, ``"data"`` or ``"none"``, as
+                    for ``Lock``.  While a file is synced the loop stands still
     :mode:        the lock file's permissions, less the umask; its owner can always use it
     :make_dirs:   whether missing directories of the path are made when the lock is taken
     :reentrant:   whether the task that holds may acquire again, and release as often
@@ -53,4 +53,4 @@ class AsyncLock(AsyncFileForm, TextLock):  # type: ignore[misc]  # it refuses wh
         def __init__(self, path: StrPath, **options: Unpack[LockOptions]) -> None: ...
 
 
-called_by_its_name(AsyncLock)
+called_by_its_name(AsyncLock, durability="safe")

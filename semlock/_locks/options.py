@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from semlock._locks.base import BaseLock
     from semlock._waiting.waiter import Schedule
 
-    Durability: TypeAlias = Literal["full", "data", "none"]
+    Durability: TypeAlias = Literal["safe", "full", "data", "none"]
 
     class LockOptions(TypedDict, total=False):
         """What every lock can be told; ``semlock.Lock`` says what it means."""

@@ -74,7 +74,7 @@ class SharedLock(Reading):
         timeout: float | None = None,
         policy: Policy | None = None,
         retry: Schedule | None = None,
-        durability: Durability = "full",
+        durability: Durability = "safe",
         mode: int = 0o644,
         make_dirs: bool = False,
         fair: bool = False,

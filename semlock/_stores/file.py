@@ -99,7 +99,9 @@ class InFiles(FileRecord):
             heartbeat=heartbeat, on_lost=on_lost, on_wait=on_wait,
         )  # fmt: skip
         if durability not in capi.DURABILITY:
-            raise ValueError(f'durability is "full", "data" or "none", not {durability!r}')
+            raise ValueError(
+                f'durability is "safe", "full", "data" or "none", not {durability!r}'
+            )
         if not isinstance(mode, int) or not 0 <= mode <= 0o777:
             raise ValueError(f"mode is a number from 0 to 0o777, such as 0o644, not {mode!r}")
         self._durability = durability

@@ -434,6 +434,12 @@ WRAP(int, linkat, flags &AT_EMPTY_PATH ? "linkfd" : "linkat",
 WRAP(ssize_t, read, "read", (int fd, void *bytes, size_t size), (fd, bytes, size))
 WRAP(ssize_t, readlink, "readlink", (const char *path, char *bytes, size_t size),
      (path, bytes, size))
+WRAP(int, ioctl, "ioctl", (int fd, unsigned long request, void *data), (fd, request, data))
+WRAP(int, fsetxattr, "fsetxattr",
+     (int fd, const char *name, const void *value, size_t size, int flags),
+     (fd, name, value, size, flags))
+WRAP(ssize_t, fgetxattr, "fgetxattr", (int fd, const char *name, void *value, size_t size),
+     (fd, name, value, size))
 WRAP(int, rename, "rename", (const char *from, const char *to), (from, to))
 WRAP(int, unlink, "unlink", (const char *path), (path))
 WRAP(int, unlinkat, "unlink", (int at, const char *path, int flags), (at, path, flags))

@@ -131,7 +131,7 @@ def pairs(durability):
     begin("")
 
 
-for durability in ("none", "data", "full"):
+for durability in ("none", "data", "full", "safe"):
     pairs(durability)
 
 lock = semlock.Lock(held)
@@ -275,6 +275,11 @@ def test_durability_is_one_sync_of_data_of_a_kept_file(calls, durability):
     expected = list(KEPT_PAIR)
     expected.insert(expected.index("linkat"), "fdatasync")
     assert calls[f"kept pair, {durability}"] == expected
+
+
+@pytest.mark.parametrize(("part", "expected"), [("fresh", FRESH_PAIR), ("kept", KEPT_PAIR)])
+def test_in_memory_the_default_needs_neither_a_sync_nor_a_mark(calls, part, expected):
+    assert calls[f"{part} pair, safe"] == expected
 
 
 def test_a_batch_reads_the_directory_and_asks_for_no_single_lock(calls):

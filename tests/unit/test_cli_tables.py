@@ -191,7 +191,7 @@ ASKED = [
     ("semlock sta", {"status"}, {"run"}),
     ("semlock ", {verb.name for verb in table.VERBS}, {"one.lock"}),
     ("semlock status --j", {"--json"}, {"--quiet"}),
-    ("semlock run --durability ", {"full", "data", "none"}, {"one.lock"}),
+    ("semlock run --durability ", {"safe", "full", "data", "none"}, {"one.lock"}),
     ("semlock run one.lock --follow c", {"child"}, {"self"}),
     ("semlock completion ", set(grammar.SHELLS), {"one.lock"}),
     ("semlock help doc", {"doctor"}, set()),

@@ -15,10 +15,15 @@ from semlock._core.identity import judge, other_process, this_process
 from semlock._core.records import decode_text
 
 
-def view(*, witness=-1, local=1, ctime_ns=None):
+def view(*, witness=-1, local=1, ctime_ns=None, written_at=None, boot_mark=0):
     now = time.time_ns() if ctime_ns is None else ctime_ns
     return types.SimpleNamespace(
-        witness=witness, witnessed=witness == 1, local=bool(local), ctime_ns=now
+        witness=witness,
+        witnessed=witness == 1,
+        local=bool(local),
+        ctime_ns=now,
+        written_at=now / 1e9 if written_at is None else written_at,
+        boot_mark=boot_mark,
     )
 
 
@@ -157,6 +162,37 @@ def test_another_boot_is_unknown_if_the_file_was_made_since_this_one(claim):
     for witness in (0, -1):
         info = me(boot="other", witness=claim)
         assert judge(info, view(witness=witness, ctime_ns=new))[0] == "unknown"
+
+
+def test_a_ctime_of_this_boot_says_nothing_if_content_and_record_are_older():
+    """btrfs sets it when it repairs itself after a power cut."""
+    now, old = capi.boot_time() + 10**9, capi.boot_time() / 1e9 - 2
+    earlier = me(boot="other", witness="kept", timestamp=old)
+    assert judge(earlier, view(witness=0, ctime_ns=now, written_at=old))[0] == "dead"
+    assert judge(earlier, view(witness=0, ctime_ns=now))[0] == "unknown"
+    since = me(boot="other", witness="kept", timestamp=old + 3)
+    assert judge(since, view(witness=0, ctime_ns=now, written_at=old))[0] == "unknown"
+
+
+def test_a_boot_mark_proves_death_only_of_a_boot_before_this_one():
+    this_process()
+    other, old = capi.POOL.boot + 2, capi.boot_time() - 2 * 10**9
+    before = view(witness=0, boot_mark=other, ctime_ns=old)
+    assert judge(None, before)[0] == "dead"
+    assert judge(None, view(witness=0, boot_mark=capi.POOL.boot, ctime_ns=old))[0] == "unknown"
+    assert judge(None, view(witness=0, boot_mark=0, ctime_ns=old))[0] == "unknown"
+    assert judge(None, view(witness=0, boot_mark=other))[0] == "unknown"
+    assert judge(None, view(witness=-1, boot_mark=other, ctime_ns=old))[0] == "unknown"
+    assert judge(None, view(witness=1, boot_mark=other, ctime_ns=old))[0] == "alive"
+
+
+def test_a_boot_mark_proves_nothing_where_this_boot_has_no_name():
+    boot, capi.POOL.boot = capi.POOL.boot, 0
+    try:
+        old = capi.boot_time() - 2 * 10**9
+        assert judge(None, view(witness=0, boot_mark=7, ctime_ns=old))[0] == "unknown"
+    finally:
+        capi.POOL.boot = boot
 
 
 def test_another_pid_namespace_is_unknown():
