@@ -13,6 +13,8 @@ def url_of(server, *, password: str = servers.PASSWORD) -> str:
         return (
             f"postgresql://{server.NAME}:{quote(password, safe='')}@{server.address}/postgres"
         )
+    if isinstance(server, (servers.Etcd, servers.EtcdCluster)):
+        return f"etcd://{server.address}"
     scheme = "rediss" if server.certificates else "redis"
     login = f":{quote(password, safe='')}@" if "requirepass" in server.settings else ""
     return f"{scheme}://{login}{server.address}"

@@ -37,6 +37,8 @@ class Row:
 
 
 ENGINES: Final = {
+    "etcd": Row("etcd", "etcd", 2379),
+    "etcds": Row("etcd", "etcd", 2379, tls=True),
     "postgresql": Row("postgresql", "postgresql", 5432, databases="always"),
     "postgres": Row("postgresql", "postgresql", 5432, databases="always"),
     "redis": Row("redis", "redis", 6379, databases="digits"),

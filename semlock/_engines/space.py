@@ -209,7 +209,7 @@ def connect(
 ) -> Space:
     """Connect to an engine; ``LockEngineError`` if it can't be reached or refuses.
 
-    :url:     the engine: ``redis://``; ``rediss://`` by TLS
+    :url:     the engine: ``etcd://``, ``redis://``; by TLS ``etcds://``, ``rediss://``
     :ttl:     seconds after which a lock passes on whose holder renews it no more (15)
     :prefix:  what the engine's keys begin with; spaces of different prefixes share no locks
     :ca:      of TLS: a file with the certificates to trust; the system's by default

@@ -276,7 +276,7 @@ def engine_world(name: str, request):
     return OnEngine(name, semlock.connect(url, prefix=prefix, ttl=OnEngine.ttl), connect)
 
 
-ENGINES = ("memory-engine", "redis", "postgresql")
+ENGINES = ("memory-engine", "redis", "postgresql", "etcd")
 
 
 @pytest.fixture(params=[*systems.NAMES, "ini", "kernel", "memory", *ENGINES])

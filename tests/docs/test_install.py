@@ -33,7 +33,8 @@ def test_on_an_index_the_links_are_absolute_and_the_project_has_its_addresses(tm
     assert [link for link in LINK.findall(text) if "://" not in link] == []
     urls = {line.split(",")[0] for line in found.get_all("Project-URL")}
     assert urls == {"documentation", "source", "changelog", "issues"}
-    assert set(found.get_all("Provides-Extra")) == {"rich", "otel", "postgresql", "redis"}
+    extras = {"rich", "otel", "etcd", "postgresql", "redis"}
+    assert set(found.get_all("Provides-Extra")) == extras
 
 
 def test_the_readme_has_two_commands_for_a_checkout_whose_lines_fit_a_screen():
