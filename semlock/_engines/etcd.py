@@ -20,6 +20,7 @@ first.
 
 from __future__ import annotations
 
+import threading
 from time import monotonic
 
 from semlock._engines.engine import GONE, HOLDS, WAITS, Away, Place
@@ -147,6 +148,11 @@ class Etcd(Watches):
             self.forget_all()
             return [_GONE] * len(entries)
         self.watch_session()
+        if threading.get_ident() != self.hearer:
+            # A check: what was told of removals may not yet have been heard.
+            for _, token in entries:
+                if (mine := self.mine.get(token)) is not None:
+                    mine.sure = False
         self._ask_for_awaited([token for _, token in entries], until)
         return [self._place(name, token, until) for name, token in entries]
 

@@ -69,6 +69,7 @@ class Watches(Lines):
         self.news: list[tuple[str, int]] = []
         self._all_doubtful = False
         self._hearing = threading.Lock()
+        self.hearer = 0  # the thread that hears, and renews by itself
         self._selector = selectors.DefaultSelector()
         self._bell, self._ringer = socket.socketpair()
         self._bell.setblocking(False)
@@ -79,6 +80,7 @@ class Watches(Lines):
 
     def hear(self, seconds: float) -> Sequence[tuple[str, int]] | None:
         """Wait for deletions of the keys that are watched, and for removals by force."""
+        self.hearer = threading.get_ident()
         with self.guard:
             news, self.news = self.news, []
             doubtful, self._all_doubtful = self._all_doubtful, False

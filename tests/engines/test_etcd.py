@@ -128,6 +128,7 @@ def test_one_renewal_keeps_all_entries_of_a_space(clients):
     tokens = [f"t{number}" for number in range(20)]
     for token in tokens:
         one.enter(token, name=token)
+    one.engine.hear(0.0)  # as the thread of a space, which hears of removals
     before = one.requests
     places = one.engine.renew([(token, token) for token in tokens], within=WITHIN)
     assert [place.state for place in places] == [HOLDS] * 20
@@ -256,6 +257,18 @@ def test_an_entry_that_is_removed_by_force_is_told_to_its_space(clients):
     assert one.renew("a")[0].state == GONE
     assert [token for token, fence in two.hear() if fence] == ["b"]
     assert not two.engine.remove("lock", "a", within=WITHIN)
+
+
+def test_a_check_asks_and_a_renewal_need_not(clients):
+    one, two = clients(), clients()
+    one.enter("a")
+    assert two.engine.remove("lock", "a", within=WITHIN)
+    places = []
+    thread = threading.Thread(target=lambda: places.extend(one.renew("a")))
+    one.engine.hear(0.0)
+    thread.start()
+    thread.join()
+    assert [place.state for place in places] == [GONE]
 
 
 def test_an_entry_that_was_deleted_by_other_means_frees_its_waiter_of_the_same_space(clients):
