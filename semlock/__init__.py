@@ -42,6 +42,7 @@ from __future__ import annotations
 
 from os import environ
 
+from semlock._core import cleaning
 from semlock._core.cleaning import Removed, clean
 from semlock._core.errors import (
     LockDeadlockError,
@@ -64,6 +65,8 @@ from semlock._locks.together import acquire_all
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from semlock._engines.space import Space, connect
     from semlock._events.stats import Stats
     from semlock._locks.async_kernel import AsyncKernelLock
@@ -130,6 +133,14 @@ for _name in __all__:
         globals()[_name].__module__ = __name__
 del _name
 
+
+def _claims() -> ModuleType:
+    from semlock._systems import claims  # noqa: PLC0415 - for those who clean
+
+    return claims
+
+
+cleaning.claims.append(_claims)
 
 if not TYPE_CHECKING:
     # Only those who use these pay for importing them, and asyncio most of all.

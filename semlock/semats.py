@@ -13,7 +13,7 @@ import re
 from time import time
 
 from semlock import policy, retry
-from semlock._core import capi, forms
+from semlock._core import capi
 from semlock._core.cleaning import Removed, leftovers, remove_all
 from semlock._core.errors import (
     LockHeldError,
@@ -34,6 +34,7 @@ from semlock._core.records import (
 from semlock._core.status import remove_exactly
 from semlock._core.verdicts import GRACE
 from semlock._locks.lock import TextLock
+from semlock._systems import claims
 from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -209,7 +210,7 @@ class Semaphore(TextLock):
 
     def clean_stale(self) -> list[Removed]:
         """Remove this lock if it is stale, and orphaned temporary files of it."""
-        return remove_all(leftovers(self.path, forms.sema, self._policy, orphan))
+        return remove_all(leftovers(self.path, claims.sema, self._policy, orphan))
 
 
 _every = retry.Every
@@ -233,7 +234,7 @@ def clean_stale(
     directory: StrPath, *, stale_timeout: float | None = STALE_TIMEOUT
 ) -> list[Removed]:
     """Remove stale locks and orphaned temporary files in a directory, never a live peer's."""
-    return remove_all(leftovers(directory, forms.sema, stale(stale_timeout), orphan))
+    return remove_all(leftovers(directory, claims.sema, stale(stale_timeout), orphan))
 
 
 def status(path: StrPath, *, stale_timeout: float | None = STALE_TIMEOUT) -> LockStatus:
@@ -257,7 +258,7 @@ SYSTEM = System(
     stale=stale,
     resolve=resolve,
     recognises=lambda _: False,  # its records are those of sema
-    claims=forms.sema,
+    claims=claims.sema,
     restamp=restamp_text,
     orphan=orphan,
     refresh=lambda _: REFRESH_INTERVAL,

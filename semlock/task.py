@@ -131,7 +131,7 @@ SYSTEM = System(
     "task",
     decode=decode,
     stale=stale,
-    claims=later("semlock._core.forms", "task"),
+    claims=later("semlock._systems.claims", "task"),
     restamp=restamp,
     refresh=lambda lock: refresh_interval(lock.ttl),
     lock=_lock_at,

@@ -1,8 +1,8 @@
 """Removing leftovers: locks of dead holders, kept claims, and tickets of dead waiters.
 
 The library, the command, the sweep and each lock system find leftovers by this module.  A file is
-a lock only if a system claims its name and its exact content (``forms.py``).  A file with one of
-the core's own names is compared with what a kill can leave there.  Everything else stays.
+a lock only if a system claims its name and its exact content (``_systems/claims.py``).  A file with
+one of the core's own names is compared with what a kill can leave there.  Everything else stays.
 
 A directory is opened once and everything in it is reached by its descriptor, so nothing happens
 elsewhere if the path is replaced by a link meanwhile.  Only regular files that are small enough
@@ -28,13 +28,18 @@ from semlock._core.verdicts import GRACE
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
+    from types import ModuleType
 
-    from semlock._core.forms import Recogniser
     from semlock._core.records import LockInfo
     from semlock._core.status import StrPath
     from semlock._core.verdicts import Policy
 
     Orphan = Callable[[LockStatus], str | None]
+    Recogniser = Callable[[str, bytes, bool], LockInfo | None]
+
+
+# Loads what the lock systems claim, which this room may not import: the package appends it.
+claims: list[Callable[[], ModuleType]] = []
 
 _GUARD_GRACE = 30.0
 _HEX = frozenset("0123456789abcdef")
@@ -244,11 +249,10 @@ class _Search:
 
     def _lock(self, name: str, *, named: bool) -> Iterator[Leftover]:
         """Judge a file that a lock system may claim."""
-        from semlock._core import forms  # noqa: PLC0415 - for those who clean
-
         look = self._look(name)
         if look is None:
             return
+        forms = claims[0]()
         path = self._folder.path_of(name)
         info, content = None, look.content
         pid = None if self._orphan is None else forms.temporary(name, self._only)
@@ -278,8 +282,7 @@ class _Search:
         look = self._look(name)
         if look is None:
             return
-        from semlock._core import forms  # noqa: PLC0415 - seldom: a living owner's isn't judged
-
+        forms = claims[0]()  # seldom: a living owner's isn't judged
         info = forms.own(name, look.content)
         if name.endswith(".kept"):
             left = _is_named_as_kept(name, look.identity[1]) and forms.kept(look.content)

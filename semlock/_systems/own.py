@@ -11,7 +11,7 @@ SYSTEM = System(
     decode=decode_text,
     # Records of sema and semats have the same form, but not all of these keys.
     recognises=lambda info: info.token is not None,
-    claims=later("semlock._core.forms", "own"),
+    claims=later("semlock._systems.claims", "own"),
     restamp=restamp_text,
     lock=Lock,
     async_lock=later("semlock._locks.async_lock", "AsyncLock"),

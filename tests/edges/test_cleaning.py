@@ -27,6 +27,7 @@ from semlock import cli, semats, systems, task
 from semlock._core import cleaning as _cleaning
 from semlock._core import folders, forms
 from semlock._core.queues import queue_of
+from semlock._systems import claims
 from semlock._systems import sidecar_record as _sidecar_record
 from support import Child, as_nobody, in_a_fork, set_everywhere, set_time, wait_until
 
@@ -409,14 +410,12 @@ def test_whatever_semlock_writes_is_recognised_as_its_own(path):
         me = semlock._core.identity.this_process()
         process = type(me)(me.pid, me.start, me.pidns or 1, 5, me.boot, host)
         record = semlock._core.records.encode_text(process, tag, mode=0, durability=0)
-        assert forms._own_text(record.text) == "whole"
+        assert forms.own_text(record.text) == "whole"
         for cut in range(len(record.text)):
-            assert forms._own_text(record.text[:cut]) == "part"
-            assert forms._own_text(record.text[cut + 1 :]) is None or cut + 1 == len(
-                record.text
-            )
+            assert forms.own_text(record.text[:cut]) == "part"
+            assert forms.own_text(record.text[cut + 1 :]) is None or cut + 1 == len(record.text)
     with semlock.Lock(path, tag="t"):
-        assert forms.own(path, Path(path).read_bytes()) is not None
+        assert claims.own(path, Path(path).read_bytes()) is not None
 
 
 def test_a_named_file_is_claimed_by_its_name_but_never_without_its_form(tmp_path):

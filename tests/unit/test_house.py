@@ -45,16 +45,6 @@ OPENS = {
     "__main__": "_cli",
 }
 
-# Upward all the same: only when it is called for, and each for a reason.
-EXCEPTIONS = {
-    (
-        "_core.forms",
-        "_systems.sidecar_record",
-    ): "the forms that are claimed are the systems' own",
-    ("_core.forms", "_systems.task_records"): "the forms that are claimed are the systems' own",
-    ("_core.forms", "feature"): "the forms that are claimed are the systems' own",
-}
-
 
 def room_of(module: str) -> str:
     first = module.split(".", maxsplit=1)[0]
@@ -95,15 +85,9 @@ def test_a_module_imports_only_from_its_own_room_and_those_before(module):
     above = {
         f"{other} ({room_of(other)})"
         for other in imported_by(known[module], set(known))
-        if order.index(room_of(other)) > own and (module, other) not in EXCEPTIONS
+        if order.index(room_of(other)) > own
     }
     assert not above, f"{module} ({order[own]}) imports {sorted(above)}"
-
-
-def test_no_exception_is_left_that_is_not_needed():
-    known = modules()
-    for module, other in EXCEPTIONS:
-        assert other in imported_by(known[module], set(known)), (module, other)
 
 
 def test_the_outcomes_are_those_of_the_core():
