@@ -66,7 +66,8 @@ def _written(value: object, margin: str) -> str:
             if not isinstance(key, str):
                 raise LockRecordError(f"a key of a JSON object is text, not {key!r:.60}")
             name = _quote(key) if key.isascii() else _written(key, inner)
-            parts.append(f"{name}: {_written(member, inner)}")
+            plain = isinstance(member, str) and member.isascii()
+            parts.append(f"{name}: {_quote(member) if plain else _written(member, inner)}")
         return f"{{{inner}{f',{inner}'.join(parts)}{margin}}}" if parts else "{}"
     if isinstance(value, (list, tuple)):
         for element in value:
@@ -132,14 +133,6 @@ def _parse_integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
 
 
-def calendar(seconds: int) -> tuple[int, int, int, int, int, int]:
-    """Say year, month, day, hour, minute and second in UTC, for any time."""
-    # Windows can't convert times before 1970 or after 3000, but the calendar repeats.
-    rounds, rest = divmod(seconds, _FOUR_CENTURIES)
-    year, month, day, hour, minute, second = time.gmtime(rest)[:6]
-    return year + 400 * rounds, month, day, hour, minute, second
-
-
 def milliseconds(seconds: float) -> int:
     """Count whole milliseconds, rounded down as ``Date`` does.
 
@@ -156,7 +149,10 @@ def iso_time(seconds: float) -> str:
     """Write a time as ``Date.toISOString()`` does: UTC with milliseconds and a ``Z``."""
     try:
         whole, thousandths = divmod(milliseconds(seconds), 1000)
-        year, month, day, hour, minute, second = calendar(whole)
+        # Windows can't convert times before 1970 or after 3000, but the calendar repeats.
+        rounds, rest = divmod(whole, _FOUR_CENTURIES)
+        year, month, day, hour, minute, second = time.gmtime(rest)[:6]
+        year += 400 * rounds
     except (OverflowError, ValueError):
         year = -1
     if not 0 <= year <= 9999:

@@ -36,6 +36,8 @@ def checked_pause(pause: Any, what: str) -> float:
 
 def checked_age(age: Any, what: str) -> float:
     """Give the seconds of an age, which may be infinite, as it is only compared."""
+    if type(age) is float and age >= 0:
+        return age
     seconds = _number(age)
     if seconds is None or not seconds >= 0:
         raise ValueError(f"{what} a number of seconds from 0 on, not {age!r:.60}")

@@ -74,9 +74,9 @@ WALKS = {
         "lambda: asyncio.run(take(lock))", 115, 19, "lock = AsyncLock(path)", LIVES
     ),
     "TaskLock()": Walk(
-        "lambda: task.TaskLock(path, owner)", 64, 16, "owner = task.owner_for()"
+        "lambda: task.TaskLock(path, owner)", 52, 16, "owner = task.owner_for()"
     ),
-    "acquire_file_lock": Walk("lambda: sidecar.acquire_file_lock(path)", 56, 18),
+    "acquire_file_lock": Walk("lambda: sidecar.acquire_file_lock(path)", 51, 18),
     "semlock run": Walk("lambda: main(['run', path, '--', 'true'])", 92, 21, cold=True),
 }
 
