@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -342,7 +343,11 @@ def test_a_command_that_can_have_no_descriptor_more_is_not_run(path, tmp_path):
             lambda: "fcntl" in sys.builtin_module_names or "fcntl" in maps.read_text("utf-8"),
             "it has loaded all that it needs",
         )
-        wait_until(lambda: state_of(suspended) == "S", "it waits")
+        # It may sleep for a moment before, while it reads what it loads.
+        wait_until(
+            lambda: all(state_of(suspended) == "S" and not time.sleep(0.005) for _ in range(9)),
+            "it waits",
+        )
         free_number = next(n for n in itertools.count() if n not in descriptors(suspended))
         _, hard = resource.prlimit(suspended, resource.RLIMIT_NOFILE)
         resource.prlimit(suspended, resource.RLIMIT_NOFILE, (free_number, hard))
