@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = OK
         else:
             code = _action(options.verb)(options)
-        if options.verb != "run":  # its standard output is the command's
+        if options.verb not in ("run", "flock"):  # its standard output is the command's
             code = _after_output(options.verb, code)
     except UsageError as error:
         return _wrong_usage(error)

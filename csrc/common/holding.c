@@ -157,6 +157,9 @@ semlock_detach(semlock_lock *lock, semlock_pool *pool)
 
     semlock_enter(pool);
     outcome = semlock_object_bind(lock, pool);
+    if (outcome == SEMLOCK_OK && lock->kernel != SEMLOCK_BY_FILE) {
+        semlock_ticket_leave(lock); /* the waiters watch the file from now on */
+    }
     semlock_leave(pool);
     if (outcome == SEMLOCK_OK) {
         semlock_forget(lock, pool);

@@ -1,7 +1,8 @@
 # fish completion for semlock; put it into ~/.config/fish/completions/semlock.fish
 complete -c semlock -f
-set -l semlock_verbs run try acquire reclaim release refresh status wait list clean break migrate doctor watch timeline completion help
+set -l semlock_verbs run flock try acquire reclaim release refresh status wait list clean break migrate doctor watch timeline completion help
 complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a run -d 'hold locks while a command runs'
+complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a flock -d "the command flock(1), with semlock's waiting"
 complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a try -d 'take a lock for the calling shell, if it is free'
 complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a acquire -d 'take a lock for the calling shell, waiting for it'
 complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a reclaim -d 'take a task lock for the calling shell, also from a holder'
@@ -28,6 +29,7 @@ complete -c semlock -n "__fish_seen_subcommand_from run" -l slots -x -d 'take on
 complete -c semlock -n "__fish_seen_subcommand_from run" -l fair -d 'strict order: never before a waiter that asked earlier'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l durability -x -a 'safe full data none' -d 'what a power cut may do to the lock (safe; full for other systems than semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l make-dirs -d "make missing directories of the lock's path"
+complete -c semlock -n "__fish_seen_subcommand_from run" -l kernel -d "the kernel's lock on the file (flock), as flock(1) and filelock take it"
 complete -c semlock -n "__fish_seen_subcommand_from run" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d 'the lock system of the file (semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
 complete -c semlock -n "__fish_seen_subcommand_from run" -l owner -x -d 'of a task lock: its owner, in words'
@@ -47,6 +49,19 @@ complete -c semlock -n "__fish_seen_subcommand_from run" -s q -l quiet -d 'say n
 complete -c semlock -n "__fish_seen_subcommand_from run" -s h -l help -d 'show this help'
 complete -c semlock -n "__fish_seen_subcommand_from run" -F
 complete -c semlock -n "__fish_seen_subcommand_from run; and contains -- -- (commandline -opc)" -a '(__fish_complete_command)'
+complete -c semlock -n "__fish_seen_subcommand_from flock" -s s -l shared -d 'a lock that is shared with other readers'
+complete -c semlock -n "__fish_seen_subcommand_from flock" -s x -s e -l exclusive -d 'a lock of one holder, which is the default'
+complete -c semlock -n "__fish_seen_subcommand_from flock" -s u -l unlock -d 'unlock the open file'
+complete -c semlock -n "__fish_seen_subcommand_from flock" -s n -l nb -l nonblock -d "don't wait"
+complete -c semlock -n "__fish_seen_subcommand_from flock" -s w -l wait -l timeout -x -d 'wait so long at most; 0 is the same as -n'
+complete -c semlock -n "__fish_seen_subcommand_from flock" -s E -l conflict-exit-code -x -d "the exit code when the lock can't be acquired (1)"
+complete -c semlock -n "__fish_seen_subcommand_from flock" -s o -l close -d "the command doesn't inherit the descriptor of the lock"
+complete -c semlock -n "__fish_seen_subcommand_from flock" -s c -l command -d 'behind the file: run one line by the shell'
+complete -c semlock -n "__fish_seen_subcommand_from flock" -s F -l no-fork -d 'become the command, instead of waiting for it'
+complete -c semlock -n "__fish_seen_subcommand_from flock" -l verbose -d 'say how long it took, or who holds it'
+complete -c semlock -n "__fish_seen_subcommand_from flock" -s V -l version -d 'show the version'
+complete -c semlock -n "__fish_seen_subcommand_from flock" -s h -l help -d 'show this help'
+complete -c semlock -n "__fish_seen_subcommand_from flock" -F
 complete -c semlock -n "__fish_seen_subcommand_from try" -s m -l tag -x -d 'say in the lock what it is held for'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l owner-pid -x -d 'the process that owns the lock (the shell or program that called semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from try" -l durability -x -a 'safe full data none' -d 'what a power cut may do to the lock (safe; full for other systems than semlock)'
@@ -120,6 +135,7 @@ complete -c semlock -n "__fish_seen_subcommand_from refresh" -F
 complete -c semlock -n "__fish_seen_subcommand_from status" -s v -l verbose -d 'all that is known, in lines'
 complete -c semlock -n "__fish_seen_subcommand_from status" -l porcelain -d "lines for programs that read sema's format; they stay as they are"
 complete -c semlock -n "__fish_seen_subcommand_from status" -l color -x -a 'auto always never' -d 'colours: on a terminal (auto, and never if NO_COLOR is set), or as said'
+complete -c semlock -n "__fish_seen_subcommand_from status" -l kernel -d "the kernel's lock on the file (flock), as flock(1) and filelock take it"
 complete -c semlock -n "__fish_seen_subcommand_from status" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "the lock system by which to judge (auto: read any record, judge by semlock's rules)"
 complete -c semlock -n "__fish_seen_subcommand_from status" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
 complete -c semlock -n "__fish_seen_subcommand_from status" -s j -l json -d 'write JSON, one object on a line'
@@ -128,6 +144,7 @@ complete -c semlock -n "__fish_seen_subcommand_from status" -s h -l help -d 'sho
 complete -c semlock -n "__fish_seen_subcommand_from status" -F
 complete -c semlock -n "__fish_seen_subcommand_from wait" -s t -s w -l wait -l timeout -x -d 'wait so long at most: seconds, or 500ms, 1m, 2h; 0 tries once (forever)'
 complete -c semlock -n "__fish_seen_subcommand_from wait" -s n -l no-wait -d "don't wait: the same as --timeout 0"
+complete -c semlock -n "__fish_seen_subcommand_from wait" -l kernel -d "the kernel's lock on the file (flock), as flock(1) and filelock take it"
 complete -c semlock -n "__fish_seen_subcommand_from wait" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "the lock system by which to judge (auto: read any record, judge by semlock's rules)"
 complete -c semlock -n "__fish_seen_subcommand_from wait" -l stale -x -d 'the age from which a lock may be taken, for systems that go by age; 0: never'
 complete -c semlock -n "__fish_seen_subcommand_from wait" -s j -l json -d 'write JSON, one object on a line'
@@ -136,6 +153,7 @@ complete -c semlock -n "__fish_seen_subcommand_from wait" -s h -l help -d 'show 
 complete -c semlock -n "__fish_seen_subcommand_from wait" -F
 complete -c semlock -n "__fish_seen_subcommand_from list" -s a -l all -d 'files too that are no record and not named *.lock'
 complete -c semlock -n "__fish_seen_subcommand_from list" -l color -x -a 'auto always never' -d 'colours: on a terminal (auto, and never if NO_COLOR is set), or as said'
+complete -c semlock -n "__fish_seen_subcommand_from list" -l kernel -d "the kernel's lock on the file (flock), as flock(1) and filelock take it"
 complete -c semlock -n "__fish_seen_subcommand_from list" -l dialect -x -a 'auto semlock sema semats feature sidecar task' -d "the lock system by which to judge (auto: read any record, judge by semlock's rules)"
 complete -c semlock -n "__fish_seen_subcommand_from list" -s j -l json -d 'write JSON, one object on a line'
 complete -c semlock -n "__fish_seen_subcommand_from list" -s h -l help -d 'show this help'
@@ -175,4 +193,4 @@ complete -c semlock -n "__fish_seen_subcommand_from timeline" -F
 complete -c semlock -n "__fish_seen_subcommand_from completion" -s h -l help -d 'show this help'
 complete -c semlock -n "__fish_seen_subcommand_from completion" -a 'bash zsh fish'
 complete -c semlock -n "__fish_seen_subcommand_from help" -s h -l help -d 'show this help'
-complete -c semlock -n "__fish_seen_subcommand_from help" -a 'run try acquire reclaim release refresh status wait list clean break migrate doctor watch timeline completion help topics exit-codes environment record'
+complete -c semlock -n "__fish_seen_subcommand_from help" -a 'run flock try acquire reclaim release refresh status wait list clean break migrate doctor watch timeline completion help topics exit-codes environment record'

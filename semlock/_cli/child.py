@@ -59,6 +59,15 @@ def exit_code(status: int) -> int:
     return code if code >= 0 else BY_SIGNAL - code
 
 
+def undisturbed() -> None:
+    """Have signals end this process as they end any other: it only waits for its command."""
+    if sys.platform != "win32":
+        for name in (*_PASSED_ON, "SIGPIPE", "SIGXFSZ"):
+            number = getattr(_signal, name)
+            if _signal.getsignal(number) != _signal.SIG_IGN or name in ("SIGPIPE", "SIGXFSZ"):
+                _signal.signal(number, _signal.SIG_DFL)
+
+
 def failure(command: str, error: OSError) -> int:
     """Report why a command could not be started, and return the shells' exit code for it."""
     if isinstance(error, FileNotFoundError):

@@ -90,6 +90,7 @@ class Options:
     yes: bool = False
     dry_run: bool = False
     all: bool = False
+    kernel: bool = False
     json: bool = False
     quiet: bool = False
     verbose: bool = False
@@ -176,6 +177,7 @@ class Verb:
     :where:     module and function of the verb; the module is imported only when it is used
     :command:   whether a command follows
     :examples:  lines of shell, and what each does
+    :raw:       whether it reads its words itself; the options are for the help only
     """
 
     __slots__ = (
@@ -185,6 +187,7 @@ class Verb:
         "name",
         "operands",
         "options",
+        "raw",
         "summary",
         "where",
     )
@@ -200,6 +203,7 @@ class Verb:
         does: tuple[str, ...] = (),
         examples: tuple[tuple[str, str], ...] = (),
         command: bool = False,
+        raw: bool = False,
     ) -> None:
         self.name = name
         self.summary = summary
@@ -209,6 +213,7 @@ class Verb:
         self.does = does
         self.examples = examples
         self.command = command
+        self.raw = raw
 
     @property
     def usage(self) -> str:

@@ -19,14 +19,13 @@ from semlock._cli.output import (
     sentence,
     write,
 )
-from semlock._cli.systems import Eye
+from semlock._cli.systems import Eye, KernelEye, eye_of
 from semlock._cli.waiting import Teller
 from semlock._core import capi, inside, waits
 from semlock._core.errors import LockPathError
 from semlock._core.explain import READERS
 from semlock._core.queues import PREFIX
 from semlock._core.status import was_removed
-from semlock._locks.lock import Lock
 from semlock._locks.readers import names_of_readers
 from semlock._waiting.notice import Notice
 from semlock._waiting.waiter import Waiter
@@ -35,6 +34,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
+    from semlock._cli.rows import Row
     from semlock._core.status import LockStatus
     from semlock.systems import System
 
@@ -47,9 +47,9 @@ _LOOK_EVERY = 1.0
 
 def status(options: Options) -> int:
     """Report who holds a lock."""
-    eye = Eye(options.dialect, options)
+    eye = eye_of(options)
     found = eye.look(options.lock)
-    if found.state == "free":
+    if found.state == "free" and isinstance(eye, Eye):
         found = _reader_of(eye, found.path) or eye.look(options.lock)
     if options.json:
         print_json(describe(found, eye.seen))
@@ -58,7 +58,7 @@ def status(options: Options) -> int:
             print_fields(describe(found, eye.seen))
     elif not options.quiet:
         print_status(found, eye.seen, options)
-        if found.state == "free":
+        if found.state == "free" and not options.kernel:
             _print_slots(found.path)
     return OK if found.state == "free" else HELD
 
@@ -111,11 +111,11 @@ def print_fields(fields: dict[str, Any]) -> None:
 def wait(options: Options) -> int:
     """Wait until a lock is free, without taking it."""
     child.interruptible()
-    eye = Eye(options.dialect, options)
+    eye = eye_of(options)
     end = None if options.timeout is None else monotonic() + options.timeout
     with Teller(quiet=options.quiet) as teller:
         found = _waited(eye, options, options.lock, end, teller)
-        while found.state in _ENDED:
+        while found.state in _ENDED and isinstance(eye, Eye):
             reader = _reader_of(eye, found.path)
             if reader is None:
                 break
@@ -131,10 +131,10 @@ def wait(options: Options) -> int:
 
 
 def _waited(
-    eye: Eye, options: Options, path: str, end: float | None, teller: Teller
+    eye: Eye | KernelEye, options: Options, path: str, end: float | None, teller: Teller
 ) -> LockStatus:
     """Wait until what is at a path has ended, or the time is over; give what was seen last."""
-    watched = Lock(eye.resolve(path))
+    watched = eye.watched(path)
     waiter = Waiter(
         None if end is None else max(0.0, end - monotonic()),
         wait=waits.Wait((inside.native(watched),), None, None),
@@ -166,8 +166,10 @@ def _let_be(found: LockStatus, waiter: Waiter, *, by_clock: bool) -> None:
 
 def list_locks(options: Options) -> int:
     """List the locks in directories, and named locks."""
-    from semlock._cli import columns, rows  # noqa: PLC0415 - for those who look
+    from semlock._cli import rows  # noqa: PLC0415 - for those who look
 
+    if options.kernel:
+        return _list_kernel_locks(options)
     eye = Eye(options.dialect)
     found: list[rows.Row] = []
     code = OK
@@ -191,14 +193,54 @@ def list_locks(options: Options) -> int:
             else:
                 name = os.path.relpath(file) if len(named) > 1 else name_of(file)
                 found.append(rows.Row(status, eye.seen, name))
+    _print_rows(found, options)
+    if not found and code == OK and not options.json and _has_terminal():
+        say(f"no lock is held in {', '.join(named)}")
+    return code
+
+
+def _has_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _list_kernel_locks(options: Options) -> int:
+    """List the kernel's locks on files below directories, and on named files."""
+    from semlock._cli import rows  # noqa: PLC0415 - for those who look
+    from semlock._core.kernel_locks import locked_below  # noqa: PLC0415
+
+    eye = eye_of(options)
+    found: list[rows.Row] = []
+    code = OK
+    for path in options.locks or (".",):
+        try:
+            existing(path, "directory or file")
+            files = locked_below(path) if os.path.isdir(path) else [os.path.abspath(path)]
+        except OSError as error:
+            say(sentence(error))
+            code = BAD
+            continue
+        for file in files:
+            with contextlib.suppress(OSError):  # gone meanwhile, or not readable
+                status = eye.look(file)
+                if status.state == "free":
+                    continue
+                if options.json:
+                    print_json(describe(status, None))
+                else:
+                    found.append(rows.Row(status, None, os.path.relpath(file)))
+    _print_rows(found, options)
+    return code
+
+
+def _print_rows(found: list[Row], options: Options) -> None:
+    """Write a table of locks for people."""
+    from semlock._cli import columns, rows  # noqa: PLC0415 - for those who look
+
     if found:
         width = columns.columns_of(sys.stdout)
         colour = columns.coloured(options.color, sys.stdout)
         for line in rows.lines(found, width, colour=colour, full=False):
             write(columns.encodable(line))
-    elif code == OK and not options.json and sys.stderr is not None and sys.stderr.isatty():
-        say(f"no lock is held in {', '.join(named)}")
-    return code
 
 
 def is_pattern(path: str) -> bool:

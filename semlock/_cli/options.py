@@ -107,6 +107,10 @@ DURABILITY = Option(
     meaning="what a power cut may do to the lock (safe; full for other systems than semlock)",
 )  # fmt: skip
 MAKE_DIRS = Option("--make-dirs", meaning="make missing directories of the lock's path")
+KERNEL = Option(
+    "--kernel",
+    meaning="the kernel's lock on the file (flock), as flock(1) and filelock take it",
+)
 DIALECT = Option(
     "--dialect", takes="SYSTEM", choices=DIALECTS, read=_system,
     meaning="the lock system of the file (semlock)",

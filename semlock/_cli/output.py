@@ -188,6 +188,8 @@ def describe(found: LockStatus, system: System | None) -> dict[str, Any]:
         "command": _command_of(found),
         "waiting": len(waiters(found.path, info)),
     }
+    if found.is_by_kernel:
+        fields["holders"] = [one.pid for one in found.holders]  # type: ignore[attr-defined]
     owner = getattr(info, "owner", None)
     if info is not None and owner is not None:
         # The holder's name of a task lock hides secret parts.

@@ -41,7 +41,7 @@ def parse(arguments: list[str]) -> Options:
     if verb is None:
         if first.startswith("-"):
             raise UsageError(f"there is no verb before {first}: options go behind the verb")
-        meant = like(first, [v.name for v in table.VERBS])
+        meant = like(first, [v.name for v in table.VERBS if not v.raw])
         raise UsageError(
             f"there is no {first}{meant}"
             if meant
@@ -49,6 +49,9 @@ def parse(arguments: list[str]) -> Options:
             "LOCK -- COMMAND"
         )
     options.verb = verb.name
+    if verb.raw:
+        options.command = tuple(arguments[1:])
+        return options
     words = _read_options(verb, arguments[1:], options)
     if options.verb == "help" and verb.name != "help":
         options.word = verb.name

@@ -40,8 +40,8 @@ def lines(
     said = {
         "state": _state(found, fields),
         "holder": _holder(found, fields, verbose=verbose),
-        "why": fields["tag"] or "not said",
-        "since": _since(found),
+        "why": fields["tag"] or (None if found.is_by_kernel else "not said"),
+        "since": None if found.age is None else _since(found),
         "evidence": f"{verdict}: {fields['evidence']}",
     }
     if verbose:
@@ -78,6 +78,8 @@ def _state(found: LockStatus, fields: dict[str, Any]) -> str:
 
 
 def _holder(found: LockStatus, fields: dict[str, Any], *, verbose: bool) -> str:
+    if found.info is None and found.is_by_kernel:
+        return found.holder
     if found.info is None:
         return "unknown, probably flock or filelock" if found.is_empty else "unknown"
     words: str = found.info.holder

@@ -59,7 +59,11 @@ def _hold(options: Options, run: Callable[..., int], owner: Process | None) -> i
         return options.on_conflict_exit
     # Where the kernel keeps no lock on the file for us, one that follows the command ends with
     # it, and a waiter that has it by now can't be told from one that took it by force.
-    knows = owner is None or all(inside.native(lock).file.witness for lock in taking.held())
+    knows = (
+        owner is None
+        or options.kernel
+        or all(inside.native(lock).file.witness for lock in taking.held())
+    )
     try:
         with held:
             code = run(
@@ -100,7 +104,7 @@ def _taking(options: Options, teller: Teller, owner: Process | None) -> _Taking:
     }  # fmt: skip
     if options.durability is not None:
         common["durability"] = options.durability
-    if options.shared:
+    if options.shared and not options.kernel:
         from semlock import SharedLock  # noqa: PLC0415 - for those who share
 
         shared: Any = SharedLock(options.lock, **common)
@@ -120,6 +124,17 @@ def _taking(options: Options, teller: Teller, owner: Process | None) -> _Taking:
         return _Taking(
             lambda: slot.acquire(timeout=timeout), lambda: [inside.held_part(slot)], []
         )
+    if options.kernel:
+        from semlock import KernelLock  # noqa: PLC0415 - for --kernel
+
+        kernel: list[Any] = [
+            KernelLock(
+                path, shared=options.shared, fair=options.fair, tag=tag, on_wait=teller,
+                make_dirs=options.make_dirs,
+            )
+            for path in options.locks
+        ]  # fmt: skip
+        return _Taking(lambda: _take_all(kernel, timeout, ()), lambda: kernel, [])
     locks = []
     for path in options.locks:
         system = systems.chosen(path, options.dialect)
@@ -197,7 +212,16 @@ def _refuse_what_excludes_each_other(options: Options) -> None:
         if given
     ]
     wrong = ""
-    if ("--shared" in special or "--slots" in special) and len(special) > 1:
+    if options.kernel:
+        excluded = [word for word in special if word not in ("--shared", "--fair")]
+        if excluded:
+            wrong = f"--kernel and {excluded[0]} exclude each other"
+        elif asks_for_more(options):
+            wrong = "--kernel locks are of no lock system: leave the options of those out"
+        special = []
+    if wrong:
+        pass
+    elif ("--shared" in special or "--slots" in special) and len(special) > 1:
         wrong = f"{special[0]} and {special[1]} exclude each other"
     elif ("--shared" in special or "--slots" in special) and len(options.locks) > 1:
         wrong = f"{special[0]} takes one lock, not {len(options.locks)}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from semlock._cli.grammar import Options
     from semlock._core.identity import Process
     from semlock._core.records import LockInfo
-    from semlock._core.status import LockStatus, StrPath
+    from semlock._core.status import LockStatus
     from semlock._core.verdicts import Policy
     from semlock._locks.lock import FileLock
     from semlock.systems import System
@@ -41,14 +41,47 @@ class Eye:
         self.seen = None
         return status_by(path, self._recognise)
 
-    def resolve(self, path: str) -> StrPath:
-        """Apply the system's rule for paths."""
-        return path if self._named is None else self._named.resolve(path)
+    def watched(self, path: str) -> FileLock:
+        """Give the lock object by which to wait for a path, by the system's rule for paths."""
+        from semlock._locks.lock import Lock  # noqa: PLC0415 - for those who wait
+
+        return Lock(path if self._named is None else self._named.resolve(path))
 
     def _recognise(self, content: bytes) -> LockInfo:
         self.seen = None
         self.seen, info = systems.recognise(content)
         return info
+
+
+class KernelEye:
+    """Looks at the kernel's locks on files, which are of no system."""
+
+    seen: System | None = None
+
+    def look(self, path: str) -> LockStatus:
+        """Look at a path."""
+        return self.watched(path).status()
+
+    def watched(self, path: str) -> FileLock:
+        """Give the lock object by which to wait for a path."""
+        from semlock import KernelLock  # noqa: PLC0415 - for --kernel
+
+        return KernelLock(path)
+
+
+def eye_of(options: Options) -> Eye | KernelEye:
+    """Give what looks at locks as a call asks for."""
+    if not options.kernel:
+        return Eye(options.dialect, options)
+    if options.dialect not in (None, AUTO) or options.stale is not None:
+        from semlock._cli.parsing import UsageError  # noqa: PLC0415 - it is there already
+        from semlock._cli.table import find  # noqa: PLC0415
+
+        raise UsageError(
+            "--kernel excludes --dialect and --stale: the kernel's locks are of no system",
+            find(options.verb),
+        )
+    return KernelEye()
 
 
 def chosen(path: str, dialect: str | None) -> System:
@@ -184,8 +217,8 @@ def inherited(locks: list[FileLock]) -> list[int]:
     """
     numbers = []
     for lock in locks:
-        file = inside.native(lock).file
-        if file.witness:
-            inside.native(lock).fleeting = 1
-            numbers.append(file.handle)
+        native = inside.native(lock)
+        if native.file.witness or native.kernel:
+            native.fleeting = 1
+            numbers.append(native.file.handle)
     return numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from semlock._cli.flock_verb import FLOCK
 from semlock._cli.grammar import DIRECTORY, FOLLOWED, HELP, SHELLS, WORD, Operand, Option, Verb
 from semlock._cli.options import (
     ALLOW,
@@ -12,6 +13,7 @@ from semlock._cli.options import (
     DRY_RUN,
     DURABILITY,
     JSON,
+    KERNEL,
     MAKE_DIRS,
     NO_AUTO_REFRESH,
     NO_WAIT,
@@ -47,10 +49,7 @@ VERBS: tuple[Verb, ...] = (
                 meaning="take one of N places: N commands may run at a time",
             ),
             Option("--fair", meaning="strict order: never before a waiter that asked earlier"),
-            DURABILITY,
-            MAKE_DIRS,
-            DIALECT,
-            STALE,
+            DURABILITY, MAKE_DIRS, KERNEL, DIALECT, STALE,
             *OWNED,
             ALLOW,
             AUTO_REFRESH,
@@ -93,6 +92,7 @@ VERBS: tuple[Verb, ...] = (
             ("semlock run --slots 4 encode.lock -- ./encode", "four at a time"),
         ),
     ),
+    FLOCK,
     Verb(
         "try",
         "take a lock for the calling shell, if it is free",
@@ -210,7 +210,7 @@ VERBS: tuple[Verb, ...] = (
         "say who holds a lock; exit 1 if it is held",
         where=("looking", "status"),
         operands=(LOCK,),
-        options=(VERBOSE, PORCELAIN, COLOR, DIALECT_SEEN, STALE, JSON, QUIET),
+        options=(VERBOSE, PORCELAIN, COLOR, KERNEL, DIALECT_SEEN, STALE, JSON, QUIET),
         does=(
             ("Five lines: the state, the holder, why it holds the lock, since when, and how it is "
             "known whether the holder lives. --verbose adds the rest. Of readers it shows one."),
@@ -227,7 +227,7 @@ VERBS: tuple[Verb, ...] = (
         "wait until a lock is free, without taking it",
         where=("looking", "wait"),
         operands=(LOCK,),
-        options=(TIMEOUT, NO_WAIT, DIALECT_SEEN, STALE, JSON, QUIET),
+        options=(TIMEOUT, NO_WAIT, KERNEL, DIALECT_SEEN, STALE, JSON, QUIET),
         does=("A lock whose holder is dead counts as free.",),
         examples=(("semlock wait -t 300 build.lock && ls dist", "until the build is done"),),
     ),
@@ -238,9 +238,7 @@ VERBS: tuple[Verb, ...] = (
         operands=(Operand("PATH", optional=True, many=True),),
         options=(
             Option("-a", "--all", meaning="files too that are no record and not named *.lock"),
-            COLOR,
-            DIALECT_SEEN,
-            JSON,
+            COLOR, KERNEL, DIALECT_SEEN, JSON,
         ),
         does=(
             ("A PATH is a directory, a lock file, or a pattern with * and ?; without one it is the "

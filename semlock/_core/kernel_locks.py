@@ -9,6 +9,7 @@ names no living process, the descriptors of the processes are searched (``/proc/
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -303,3 +304,40 @@ def kernel_status(path: str, fd: int | None = None) -> KernelStatus:
     if sys.platform == "win32" and (look := capi.look(os.fsencode(path))) is not None:
         key = look.key  # the core has other numbers of a file than Python
     return KernelStatus(path, KernelInstance(key, seen.st_mtime), holders)
+
+
+def locked_below(directory: str) -> list[str]:
+    """List the files below a directory, and itself, that the kernel's list says are locked.
+
+    Also those that are locked by a descriptor of a process of this user, wherever it was opened.
+    """
+    top = os.path.realpath(directory)
+    everything = all_listed()
+    if everything is None:
+        raise OSError(errno.ENOTSUP, "this system has no list of the kernel's locks", directory)
+    numbers = {number for holder, _, number in everything if holder.kind == "FLOCK"}
+    found = set()
+    for place, directories, files in os.walk(top):
+        for path in (place, *(os.path.join(place, name) for name in (*directories, *files))):
+            with suppress(OSError):
+                if os.lstat(path).st_ino in numbers:
+                    found.add(path)
+    found.update(
+        path for path in _open_and_locked() if (path + "/").startswith(top.rstrip("/") + "/")
+    )
+    return sorted(found)
+
+
+def _open_and_locked() -> Iterator[str]:
+    """Give the paths of what processes have open by a descriptor that is locked."""
+    for name in os.listdir(PROC):
+        if not name.isdigit():
+            continue
+        try:
+            numbers = os.listdir(f"{PROC}/{name}/fd")
+        except OSError:
+            continue
+        for number in numbers:
+            with suppress(OSError):
+                if "\nlock:" in capi.read_file(f"{PROC}/{name}/fdinfo/{number}"):
+                    yield os.readlink(f"{PROC}/{name}/fd/{number}")
