@@ -45,6 +45,7 @@ from os import environ
 from semlock._core import cleaning
 from semlock._core.cleaning import Removed, clean
 from semlock._core.errors import (
+    LockCancelledError,
     LockDeadlockError,
     LockEngineError,
     LockHeldError,
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     from semlock._locks.async_shared import AsyncSharedLock
     from semlock._locks.async_slots import AsyncSlotLock
     from semlock._locks.kernel import KernelLock
+    from semlock._locks.once import once, once_async
+    from semlock._locks.placing import open_atomic, open_locked
     from semlock._locks.shared import SharedLock
     from semlock._locks.slots import SlotLock
 
@@ -85,6 +88,7 @@ __all__ = [
     "AsyncSlotLock",
     "KernelLock",
     "Lock",
+    "LockCancelledError",
     "LockDeadlockError",
     "LockEngineError",
     "LockHeldError",
@@ -107,6 +111,10 @@ __all__ = [
     "acquire_any_async",
     "clean",
     "connect",
+    "once",
+    "once_async",
+    "open_atomic",
+    "open_locked",
     "proof_of_death",
     "remove",
     "stats",
@@ -150,6 +158,10 @@ if not TYPE_CHECKING:
         "AsyncSharedLock": "semlock._locks.async_shared",
         "AsyncSlotLock": "semlock._locks.async_slots",
         "KernelLock": "semlock._locks.kernel",
+        "once": "semlock._locks.once",
+        "once_async": "semlock._locks.once",
+        "open_atomic": "semlock._locks.placing",
+        "open_locked": "semlock._locks.placing",
         "SharedLock": "semlock._locks.shared",
         "SlotLock": "semlock._locks.slots",
         "Space": "semlock._engines.space",

@@ -53,6 +53,10 @@ class LockTimeoutError(LockHeldError, TimeoutError):
     """The lock could not be acquired in the time that was given.  Also a ``TimeoutError``."""
 
 
+class LockCancelledError(LockHeldError):
+    """The wait was ended by the lock's ``cancel_check``."""
+
+
 class LockLostError(SemlockError):
     """The lock was held, and its file is no longer at its path: another program removed it."""
 

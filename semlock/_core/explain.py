@@ -8,6 +8,7 @@ import sys
 
 from semlock._core import capi, inside
 from semlock._core.errors import (
+    LockCancelledError,
     LockDeadlockError,
     LockLostError,
     LockPathError,
@@ -142,6 +143,13 @@ def timeout_error(
         f"{lock.path} could not be acquired {after}: {_held_by(lock, found, of_empty)}",
         path=lock.path,
         status=found,
+    )
+
+
+def cancelled_error(lock: LockObject) -> LockCancelledError:
+    """Say that the program itself has ended the wait."""
+    return LockCancelledError(
+        f"{lock.path} was not acquired: cancel_check has ended the wait", path=lock.path
     )
 
 

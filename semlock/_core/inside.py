@@ -238,6 +238,15 @@ def report_waits(lock: Any, function: Any) -> None:
     lock._on_wait = function
 
 
+# The function that ends a wait for a lock, and the seconds between its calls; or ``None``.
+cancel: Callable[[Any], tuple[Callable[[], object], float] | None] = attrgetter("_cancel")
+
+
+def cancel_by(lock: Any, function: Callable[[], object] | None, every: float) -> None:
+    """Have a function asked during each wait for a lock whether the wait is to end."""
+    lock._cancel = None if function is None else (function, every)
+
+
 def line_name(lock: Any) -> tuple[object, ...] | None:
     """Name the line in which tasks of one loop wait for a lock; ``None``: in no line."""
     name: tuple[object, ...] | None = lock._line_name()

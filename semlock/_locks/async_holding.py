@@ -102,6 +102,13 @@ class Entering:
     def __aenter__(self) -> Any:
         return self._enter(_frame(1))
 
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Decorate a coroutine function, which then runs in such a block."""
+        from semlock._locks import decorating  # noqa: PLC0415 - only for those who decorate
+
+        decorated: Callable[P, T] = decorating.decorate_async(self, function)
+        return decorated
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

@@ -38,6 +38,8 @@ class AsyncLock(AsyncFileForm, TextLock):  # type: ignore[misc]  # it refuses wh
     :on_lost:     called with the lock and the error when a refresh finds it lost, by a thread
                     for such calls: it may wait, and holds up no other refresh
     :on_wait:     called in the loop with the ``LockStatus`` and the seconds waited so far
+    :cancel_check:  called in the loop about every 50 ms of a wait; if it returns true, the wait
+                    ends with ``LockCancelledError``
 
     Use it with ``async with``, as a decorator of coroutine functions, or by its methods.  It
     excludes ``Lock`` and all other holders, tasks that share one object too.  Only waiting is

@@ -9,7 +9,7 @@ from semlock._core.errors import LockTimeoutError
 from semlock._locks import mine
 from semlock._locks.acquiring import Acquiring
 from semlock._locks.async_form import this_task
-from semlock._locks.async_holding import HeldByTasks, into_line, is_held_by, task_here
+from semlock._locks.async_holding import Entering, HeldByTasks, into_line, is_held_by, task_here
 from semlock._locks.async_lock import AsyncLock
 from semlock._locks.lock import called_by_its_name
 from semlock._locks.options import OWN_TIMEOUT
@@ -22,7 +22,6 @@ from semlock._waiting.steps import Wins, run
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
     from types import FrameType
     from typing import Any
 
@@ -111,7 +110,7 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
 
     def exclusive(  # type: ignore[override]  # for async with
         self, timeout: float | None = OWN_TIMEOUT
-    ) -> AbstractAsyncContextManager[Self]:
+    ) -> Entering:
         """Hold the lock as the writer in an ``async with`` block."""
         return self._entering(self._steps, self._limit(timeout))
 
@@ -150,7 +149,7 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
 
     def shared(  # type: ignore[override]  # for async with
         self, timeout: float | None = OWN_TIMEOUT
-    ) -> AbstractAsyncContextManager[Self]:
+    ) -> Entering:
         """Hold the lock as a reader in an ``async with`` block."""
         return self._entering(self._reading, self._limit(timeout))
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         reentrant: bool
         fair: bool
         on_wait: Callable[[LockStatus, float], object] | None
+        cancel_check: Callable[[], object] | None
 
 
 class KernelLock(InKernel, TextLock):
@@ -49,6 +50,8 @@ class KernelLock(InKernel, TextLock):
     :reentrant:  whether the thread that holds may acquire again, and release as often
     :fair:       whether it is taken only in turn among the waiters of semlock
     :on_wait:    called with the ``LockStatus`` and the seconds waited so far, during a wait
+    :cancel_check:  called about every 50 ms of a wait; if it returns true, the wait ends with
+                   ``LockCancelledError``
 
     Use it with ``with``, as a decorator, or by its methods, as ``Lock``.  It ends with its release
     or with its process.  A path that other programs lock by creating a file needs ``Lock``.
@@ -69,14 +72,17 @@ class KernelLock(InKernel, TextLock):
         reentrant: bool = False,
         fair: bool = False,
         on_wait: Callable[[LockStatus, float], object] | None = None,
+        cancel_check: Callable[[], object] | None = None,
     ) -> None:
         InFiles.__init__(
             self, _named(path), tag=tag, timeout=timeout, retry=retry, mode=mode,
             make_dirs=make_dirs, reentrant=reentrant, fair=fair, on_wait=on_wait,
+            cancel_check=cancel_check,
         )  # fmt: skip
         self._options: dict[str, Any] = {
             "tag": tag, "timeout": timeout, "retry": retry, "mode": mode, "make_dirs": make_dirs,
             "reentrant": reentrant, "fair": fair, "on_wait": on_wait,
+            "cancel_check": cancel_check,
         }  # fmt: skip
         self._begin(shared=shared, fair=fair, fd=None, queued=True)
 

@@ -106,6 +106,8 @@ class Lock(TextLock):
                     for such calls: it may wait, and holds up no other refresh
     :on_wait:     called with the ``LockStatus`` and the seconds waited so far, when a wait
                   begins and then less and less often; what it raises ends the wait
+    :cancel_check:  called about every 50 ms of a wait; if it returns true, the wait ends with
+                  ``LockCancelledError``.  ``threading.Event().is_set`` lets another thread end it
 
     Use it with ``with``, as a decorator, or by its methods.  Threads, objects and processes
     exclude each other alike.  A lock ends when it is released or when its process ends, never

@@ -34,6 +34,9 @@ else:
 
 _PAUSE = 0.0005
 
+# How often a wait asks ``cancel_check``.
+CANCEL_PAUSE = 0.05
+
 _HAD = (OK, NESTED)
 _NOT_HELD = (FREE, OTHER_THREAD, FORKED)
 _CHECKED = (LOST, FREE, FORKED)
@@ -44,6 +47,7 @@ class LockObject(Store):
 
     __slots__ = (
         "__weakref__",
+        "_cancel",
         "_forked",
         "_heartbeat",
         "_native",
@@ -71,6 +75,7 @@ class LockObject(Store):
         heartbeat: float | None = None,
         on_lost: Callable[[Any, LockLostError], object] | None = None,
         on_wait: Callable[[LockStatus, float], object] | None = None,
+        cancel_check: Callable[[], object] | None = None,
     ) -> None:
         self.path = path
         self.tag = tag if tag is None else clean_tag(tag)
@@ -79,7 +84,11 @@ class LockObject(Store):
             raise TypeError(f"a policy is a function of a LockStatus, not {policy!r}")
         if retry is not None and not callable(retry):
             raise TypeError(f"a retry schedule is a function that gives pauses, not {retry!r}")
-        for name, function in (("on_lost", on_lost), ("on_wait", on_wait)):
+        for name, function in (
+            ("on_lost", on_lost),
+            ("on_wait", on_wait),
+            ("cancel_check", cancel_check),
+        ):
             if function is not None and not callable(function):
                 raise TypeError(f"{name} is a function, not {function!r}")
         self._policy = policy
@@ -87,6 +96,7 @@ class LockObject(Store):
         self._heartbeat = None if heartbeat is None else checked_pause(heartbeat, "heartbeat")
         self._on_lost = on_lost
         self._on_wait = on_wait
+        self._cancel = None if cancel_check is None else (cancel_check, CANCEL_PAUSE)
         # Where it was acquired: code object and instruction, which cost least.
         self._place: tuple[CodeType, int] | None = None
         # Whether this object held it in the parent process before a fork.

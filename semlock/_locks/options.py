@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         heartbeat: float | None
         on_lost: Callable[[Any, LockLostError], object] | None
         on_wait: Callable[[LockStatus, float], object] | None
+        cancel_check: Callable[[], object] | None
 
 
 class _FromLock:

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from types import FrameType, TracebackType
-    from typing import Any
+    from typing import Any, ParamSpec, TypeVar
 
     from typing_extensions import Self
 
     from semlock._waiting.steps import Steps
+
+    P = ParamSpec("P")
+    T = TypeVar("T")
 
 _frame = sys._getframe
 _TRIES = 100
@@ -61,8 +64,11 @@ class Reading:
         self._share(self._limit(timeout), _frame(1))
         return holding
 
-    def shared(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
-        """Hold the lock as a reader in a ``with`` block."""
+    def shared(self, timeout: float | None = OWN_TIMEOUT) -> Entering:
+        """Hold the lock as a reader in a ``with`` block, or in each call of a function.
+
+        ``@lock.shared()`` decorates a function, which then runs as a reader.
+        """
         return Entering(self, self._share, self._limit(timeout))
 
     def try_acquire_shared(self) -> bool:
@@ -275,3 +281,10 @@ class Entering(Holding):
     def __enter__(self) -> Any:
         self._take(self._limit, _frame(1))
         return self._lock
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Decorate a function, which then runs in such a block."""
+        from semlock._locks import decorating  # noqa: PLC0415 - only for those who decorate
+
+        decorated: Callable[P, T] = decorating.decorate(self, function)
+        return decorated

@@ -79,6 +79,7 @@ class SharedLock(Reading):
         make_dirs: bool = False,
         fair: bool = False,
         on_wait: Callable[[LockStatus, float], object] | None = None,
+        cancel_check: Callable[[], object] | None = None,
     ) -> None:
         writer = self._one_writer(
             path,
@@ -91,6 +92,7 @@ class SharedLock(Reading):
             make_dirs=make_dirs,
             fair=fair,
             on_wait=on_wait,
+            cancel_check=cancel_check,
         )
         self._writer = writer
         self.path: str = writer.path
@@ -109,8 +111,8 @@ class SharedLock(Reading):
         self._take(self._limit(timeout), _frame(1))
         return holding
 
-    def exclusive(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
-        """Hold the lock as the writer in a ``with`` block."""
+    def exclusive(self, timeout: float | None = OWN_TIMEOUT) -> Entering:
+        """Hold the lock as the writer in a ``with`` block, or in each call of a function."""
         return Entering(self, self._take, self._limit(timeout))
 
     def __enter__(self) -> Self:

@@ -77,13 +77,15 @@ class SlotLock:
         heartbeat: float | None = None,
         on_lost: Callable[[SlotLock, LockLostError], object] | None = None,
         on_wait: Callable[[LockStatus, float], object] | None = None,
+        cancel_check: Callable[[], object] | None = None,
     ) -> None:
         if type(slots) is not int or not 1 <= slots <= _MOST:
             raise ValueError(f"slots is a number from 1 to {_MOST}, not {slots!r}")
         # Never acquired: its path names the queue, and its constructor checks the options.
         self._head = Lock(
-            path, tag=tag, timeout=timeout, retry=retry, fair=fair, on_wait=on_wait
-        )
+            path, tag=tag, timeout=timeout, retry=retry, fair=fair, on_wait=on_wait,
+            cancel_check=cancel_check,
+        )  # fmt: skip
         self.path = self._head.path
         self.slots = slots
         self.timeout = self._head.timeout

@@ -93,10 +93,11 @@ class InFiles(FileRecord):
         heartbeat: float | None = None,
         on_lost: Callable[[Any, LockLostError], object] | None = None,
         on_wait: Callable[[LockStatus, float], object] | None = None,
+        cancel_check: Callable[[], object] | None = None,
     ) -> None:
         super().__init__(
             absolute(path), tag=tag, timeout=timeout, policy=policy, retry=retry,
-            heartbeat=heartbeat, on_lost=on_lost, on_wait=on_wait,
+            heartbeat=heartbeat, on_lost=on_lost, on_wait=on_wait, cancel_check=cancel_check,
         )  # fmt: skip
         if durability not in capi.DURABILITY:
             raise ValueError(

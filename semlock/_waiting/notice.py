@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from math import inf
 
-from semlock._core import inside
+from semlock._core import explain, inside
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Notice:
             found = self._status()
         except OSError:
             found = None  # the next try will say what is wrong
-        self.due = now + self._gap if self._call is not None else float("inf")
+        self.due = now + self._gap if self._call is not None else inf
         if found is None or found.state == "free":
             if self._logger is not None and self._call is None:
                 self.due = now + self._gap
@@ -87,6 +88,31 @@ class Notice:
             self._logger = None
         if self._call is not None:
             self._call(found, waited)
+
+
+class Cancellable(Notice):
+    """A notice of a wait that also asks whether the wait is to end."""
+
+    __slots__ = ("_asked_at", "_check", "_every", "_lock", "_notice")
+
+    def __init__(self, lock: Any, notice: Notice | None) -> None:
+        # Of a notice it has only the method and the time; what is told is another one.
+        self._lock = lock
+        self._notice = notice
+        self._check, self._every = inside.cancel(lock) or (bool, inf)
+        self._asked_at = -inf
+        self.due = 0.0
+
+    def tell(self, now: float) -> None:
+        """Raise the error that ends the wait, or report what is due."""
+        if now >= self._asked_at + self._every:
+            if self._check():
+                raise explain.cancelled_error(self._lock)
+            self._asked_at = now
+        self.due = self._asked_at + self._every
+        if self._notice is not None:
+            self._notice.tell(now)
+            self.due = min(self.due, self._notice.due)
 
 
 def _level(path: str, now: float) -> int:
@@ -101,7 +127,8 @@ def _level(path: str, now: float) -> int:
 
 
 def notice_of(lock: BaseLock, status: Callable[[], LockStatus] | None = None) -> Notice | None:
-    """Make the notice of a wait for this lock; ``None`` if there is neither callback nor logger."""
+    """Make the notice of a wait for this lock; ``None`` if nothing is to be told or asked."""
     call = inside.on_wait(lock)
     logger = _logger() if "logging" in sys.modules else None
-    return None if call is logger is None else Notice(status or lock.status, call, logger)
+    notice = None if call is logger is None else Notice(status or lock.status, call, logger)
+    return notice if inside.cancel(lock) is None else Cancellable(lock, notice)
