@@ -96,7 +96,9 @@ def test_every_option_of_every_verb_is_read():
     sample = {"SECONDS": "1.5", "N": "3", "PID": "7", "TEXT": "x"}
     for verb in table.VERBS:
         for option in verb.options:
-            if option is grammar.HELP or verb.raw:  # one that reads its own: interop/test_flock.py
+            if (
+                option is grammar.HELP or verb.raw
+            ):  # one that reads its own: interop/test_flock.py
                 continue
             value = option.choices[-1] if option.choices else sample.get(option.takes)
             operand = verb.operands[0].choices[:1] or ("a",)

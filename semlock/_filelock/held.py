@@ -1,0 +1,202 @@
+"""Locks that stand on a lock of semlock: they wait by events, in order, and need no polling."""
+
+from __future__ import annotations
+
+import errno
+import os
+from time import monotonic, sleep
+
+from semlock._core import inside
+from semlock._core.errors import (
+    LockCancelledError,
+    LockDeadlockError,
+    LockLostError,
+    LockPathError,
+    LockTimeoutError,
+    NotHeldError,
+)
+from semlock._filelock.base import BaseFileLock
+from semlock._filelock.errors import Timeout
+from semlock._filelock.reporting import debug
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    from semlock._filelock.context import Context
+
+
+class HeldBySemlock(BaseFileLock):
+    """A lock whose backend is a lock of semlock, one for each context."""
+
+    _ends_with_context = True
+
+    def _new_inner(self, context: Context, path: str) -> Any:
+        """Make semlock's lock of a path."""
+        raise NotImplementedError
+
+    @property
+    def _lock_path(self) -> str:
+        """The path that is locked: a relative one is that of the time of the acquire."""
+        context = self._context
+        if context.lock_file_fd is None or context.inner is None:
+            return context.lock_file
+        return str(context.inner.path)
+
+    def _inner(self, context: Context) -> Any:
+        """Give semlock's lock; a relative path is that of the current directory."""
+        inner = context.inner
+        name = context.lock_file
+        if not name or name[-1] in (os.sep, os.altsep):
+            code = errno.EISDIR if name else errno.ENOENT
+            raise OSError(code, os.strerror(code), name)
+        if inner is not None and (name[:1] == "/" or inner.path == os.path.abspath(name)):
+            if not os.path.isdir(os.path.dirname(inner.path)):
+                os.makedirs(os.path.dirname(inner.path), exist_ok=True)
+            return inner
+        # Only once: if the directory is removed during a wait, that must not go on elsewhere.
+        os.makedirs(os.path.dirname(os.path.abspath(name)), exist_ok=True)
+        try:
+            inner = context.inner = self._new_inner(context, os.path.abspath(name))
+        except LockPathError as error:
+            raise os_error(error, name) from None
+        return inner
+
+    def _has_won(self, context: Context) -> bool:
+        inner = context.inner
+        if inner is None or not inner.held:
+            return super()._has_won(context)
+        if context.lock_file_fd is None:
+            context.lock_file_fd = -1  # an interrupt came before the descriptor was noted
+        return True
+
+    def _acquire(self) -> None:
+        """Try once."""
+        context = self._context
+        inner = self._inner(context)
+        self._before_try(context, inner)
+        try:
+            won = inner.try_acquire()
+        except LockPathError as error:
+            raise os_error(error, context.lock_file) from None
+        if won:
+            self._won(context, inner)
+
+    def _before_try(self, context: Context, inner: Any) -> None:
+        """Prepare a try."""
+
+    def _won(self, context: Context, inner: Any) -> None:
+        """Note that the lock is held."""
+        try:
+            context.lock_file_fd = inner.fileno()
+        except BaseException:
+            inner.release()
+            raise
+
+    def _obtain(
+        self,
+        context: Context,
+        limit: float,
+        blocking: bool,
+        interval: float,
+        cancel_check: Callable[[], bool] | None,
+    ) -> None:
+        kind = type(self)
+        if kind._acquire is not HeldBySemlock._acquire:  # noqa: SLF001 - its subclasses
+            super()._obtain(context, limit, blocking, interval, cancel_check)
+            return
+        try:
+            inner = self._inner(context)
+            self._before_try(context, inner)
+            if not blocking or limit == 0:
+                if not inner.try_acquire():
+                    debug("Failed to immediately acquire lock %s on %s", self)
+                    raise Timeout(context.lock_file, self._unseen_holder(context))
+            else:
+                if cancel_check is not None:
+                    inside.cancel_by(inner, cancel_check, interval)
+                try:
+                    inner.acquire(None if limit < 0 else limit)
+                finally:
+                    if cancel_check is not None:
+                        inside.cancel_by(inner, None, interval)
+            self._won(context, inner)
+        except LockTimeoutError as error:
+            debug("Timeout on acquiring lock %s on %s", self)
+            self._refuse(context, error)
+        except LockCancelledError as error:
+            debug("Cancellation requested for lock %s on %s", self)
+            self._refuse(context, error)
+        except LockDeadlockError as error:
+            if limit < 0:
+                raise RuntimeError(
+                    f"Deadlock: lock '{context.lock_file}' is already held by another "
+                    f"{self._unit()}. One object for both, as is_singleton=True gives, can be "
+                    "acquired again"
+                ) from error
+            # This thread has it.  Another one may release it in time, so the wait goes on.
+            self._wait_for_oneself(context, limit, interval, cancel_check, str(error))
+        except LockPathError as error:
+            raise os_error(error, context.lock_file) from None
+
+    def _unit(self) -> str:
+        return "FileLock instance in this thread"
+
+    def _wait_for_oneself(
+        self,
+        context: Context,
+        limit: float,
+        interval: float,
+        cancel_check: Callable[[], bool] | None,
+        why: str,
+    ) -> None:
+        end = monotonic() + limit
+        while not self._gives_up(True, cancel_check, in_time=(left := end - monotonic()) > 0):
+            debug("Lock %s not acquired on %s, waiting ...", self)
+            sleep(max(0.0, min(interval, left)))
+            self._acquire()
+            if context.lock_file_fd is not None:
+                return
+        self._refuse(context, why)
+
+    def _refuse(self, context: Context, why: object) -> NoReturn:
+        """Raise filelock's error of a wait that ended, with a note that names the holder."""
+        raised = Timeout(context.lock_file, self._unseen_holder(context))
+        if hasattr(raised, "add_note"):  # Python 3.11
+            raised.add_note(str(why))
+        raise raised from None
+
+    def _unseen_holder(self, context: Context) -> str | None:  # noqa: ARG002 - soft locks look
+        """Describe a holder that can't be looked at from here."""
+        return None
+
+    def _release(self) -> None:
+        context = self._context
+        inner = context.inner
+        try:
+            inner.release()
+        except LockLostError as error:
+            # As with filelock, this is no error: whatever is at the path is another holder's.
+            _log(error)
+        except NotHeldError:
+            pass
+        finally:
+            if not inner.held:
+                context.lock_file_fd = None
+
+
+def os_error(error: LockPathError, path: str) -> Exception:
+    """Give the plain error of the system for a path that can't be a lock's."""
+    if "\0" in path:
+        return ValueError("embedded null byte")  # as os.open does
+    if not path:
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    code = error.errno or errno.EINVAL
+    return OSError(code, os.strerror(code), path)
+
+
+def _log(error: LockLostError) -> None:
+    import logging  # noqa: PLC0415 - only when something is wrong
+
+    logging.getLogger("semlock").warning("%s", error)

@@ -1,0 +1,55 @@
+"""What an acquire returns, what is logged, and errors that are raised together."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+_named: Any = None
+
+
+def debug(message: str, lock: Any) -> None:
+    """Log at level DEBUG, by filelock's logger and in its words, if the program logs at all."""
+    global _named  # noqa: PLW0603 - there is one logger of this name
+    if _named is None:
+        if "logging" not in sys.modules:
+            return
+        _named = sys.modules["logging"].getLogger("filelock")
+    if _named.isEnabledFor(10):
+        _named.debug(message, id(lock), lock.lock_file)
+
+
+class AcquireReturnProxy:
+    """What ``acquire()`` returns: a context manager that releases, without acquiring again."""
+
+    __slots__ = ("lock",)
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+
+    def __enter__(self) -> Any:
+        return self.lock
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.lock._release_in_context(exc_value)  # noqa: SLF001 - a part of the lock
+
+
+def raise_both(message: str, first: BaseException, second: BaseException) -> None:
+    """Raise two errors together, where the interpreter has groups of them; else the second."""
+    import builtins  # noqa: PLC0415 - when two things went wrong
+
+    group: Any = getattr(builtins, "BaseExceptionGroup", None)
+    if group is None:  # Python 3.10
+        raise second
+    if second.__context__ is first:
+        second.__context__ = None
+    raise group(message, [first, second]) from None

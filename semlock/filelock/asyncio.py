@@ -1,0 +1,32 @@
+"""The locks for tasks, under the name of filelock's module."""
+
+from __future__ import annotations
+
+from semlock._filelock.aio import (
+    AsyncAcquireReturnProxy,
+    AsyncFileLock,
+    AsyncSoftFileLock,
+    AsyncUnixFileLock,
+    AsyncWindowsFileLock,
+    BaseAsyncFileLock,
+)
+from semlock._filelock.errors import not_provided
+
+__all__ = [
+    "AsyncAcquireReturnProxy",
+    "AsyncFileLock",
+    "AsyncSoftFileLock",
+    "AsyncUnixFileLock",
+    "AsyncWindowsFileLock",
+    "BaseAsyncFileLock",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("AsyncSoftFileLease", "AsyncStrictSoftFileLock"):
+        return not_provided(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

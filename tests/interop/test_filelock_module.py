@@ -1,0 +1,167 @@
+"""filelock itself and ``semlock.filelock`` on one path: they exclude each other, both ways."""
+
+import os
+import random
+import signal
+import sys
+import time
+
+import pytest
+
+import semlock.filelock as ours
+from support import Child, overlaps, read_holds, wait_until
+
+pytest.importorskip("filelock", "4.2.10")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="it kills by signals")
+
+SETUP = "import os, {module} as module; lock = module.{kind}({path!r}{options})"
+MODULES = ["filelock", "semlock.filelock"]
+PAIRS = [("filelock", "semlock.filelock"), ("semlock.filelock", "filelock")]
+# Kind, how it is taken without waiting, how it is taken in a second, further options.
+KINDS = {
+    "FileLock": ("lock.acquire(blocking=False)", "lock.acquire(timeout=20)", ""),
+    "SoftFileLock": ("lock.acquire(blocking=False)", "lock.acquire(timeout=20)", ""),
+    "ReadWriteLock": (
+        "lock.acquire_write(blocking=False)",
+        "lock.acquire_write(timeout=20)",
+        ", is_singleton=False",
+    ),
+}
+
+
+def child_with(module: str, kind: str, path: str) -> Child:
+    return Child(SETUP.format(module=module, kind=kind, path=path, options=KINDS[kind][2]))
+
+
+def is_refused(child: Child, call: str) -> bool:
+    return child.run(
+        f"try:\n    {call}\nexcept module.Timeout:\n    refused = True\n"
+        "else:\n    refused = False\nrefused"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("holder", "contender"), PAIRS)
+def test_it_is_excluded_while_held_and_gets_in_after_the_release(path, kind, holder, contender):
+    attempt, wait, _ = KINDS[kind]
+    with child_with(holder, kind, path) as one, child_with(contender, kind, path) as other:
+        one.run(f"{attempt} and None")
+        assert is_refused(other, attempt)
+        other.send(f"{wait} and None")
+        assert not other.answered(0.2)
+        one.run("lock.release()")
+        other.receive()
+        assert is_refused(one, attempt)
+        other.run("lock.release()")
+        assert not is_refused(one, attempt)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("holder", "contender"), PAIRS)
+def test_a_killed_holder_blocks_no_waiter(path, kind, holder, contender):
+    attempt, wait, _ = KINDS[kind]
+    with child_with(holder, kind, path) as one, child_with(contender, kind, path) as other:
+        one.run(f"{attempt} and None")
+        assert is_refused(other, attempt)
+        other.send(f"{wait} and None")
+        os.kill(one.pid, signal.SIGKILL)
+        one.process.wait()
+        other.receive()
+
+
+@pytest.mark.parametrize(("reader", "writer"), PAIRS)
+def test_readers_share_and_a_writer_waits_for_them(path, reader, writer):
+    with (
+        child_with(reader, "ReadWriteLock", path) as one,
+        child_with(writer, "ReadWriteLock", path) as other,
+    ):
+        one.run("lock.acquire_read(blocking=False) and None")
+        assert not is_refused(other, "lock.acquire_read(blocking=False)")
+        other.run("lock.release()")
+        assert is_refused(other, "lock.acquire_write(blocking=False)")
+        one.run("lock.release()")
+        assert not is_refused(other, "lock.acquire_write(blocking=False)")
+        assert is_refused(one, "lock.acquire_read(blocking=False)")
+
+
+def test_a_soft_lock_of_filelock_whose_process_lives_is_never_taken(path):
+    """Neither an old file nor a record that is too short makes it free."""
+    with child_with("filelock", "SoftFileLock", path) as one:
+        one.run("lock.acquire() and None")
+        os.utime(path, (1, 1))
+        with pytest.raises(ours.Timeout) as raised:
+            ours.SoftFileLock(path).acquire(timeout=2.5)
+        assert f"process {one.pid}" in "".join(getattr(raised.value, "__notes__", [""])) or (
+            sys.version_info < (3, 11)
+        )
+
+
+def test_an_empty_file_is_held(path):
+    """An old filelock writes no record, and one that is about to write has an empty file."""
+    open(path, "w").close()
+    os.utime(path, (1, 1))
+    lock = ours.SoftFileLock(path)
+    with pytest.raises(ours.Timeout, match="recorded no PID"):
+        lock.acquire(timeout=2.5)
+    lock.break_lock()
+    with lock:
+        assert lock.is_lock_held_by_us
+
+
+@pytest.mark.parametrize("kind", ["FileLock", "SoftFileLock"])
+@pytest.mark.stress
+def test_a_storm_of_both_with_kills_has_one_holder_at_a_time(tmp_path, path, kind):
+    seconds = float(os.environ.get("SEMLOCK_STRESS_SECONDS", "20"))
+    work = (
+        "import time\nfrom support import HoldRecord\n"
+        "record = HoldRecord({file!r})\n"
+        "while True:\n"
+        "    with lock:\n"
+        "        record.enter(0)\n"
+        "        time.sleep(0.0005)\n"
+        "        record.leave(0)\n"
+    )
+    here = os.path.dirname(sys.modules["support"].__file__)
+    rng = random.Random(17)
+    holds, count = [], 0
+    running: list[tuple[Child, str]] = []
+
+    def begin() -> None:
+        nonlocal count
+        count += 1
+        file = str(tmp_path / f"record-{count}")
+        child = child_with(MODULES[count % 2], kind, path)
+        child.run(f"import sys; sys.path.insert(0, {here!r})")
+        child.send(work.format(file=file))
+        running.append((child, file))
+
+    def end(index: int) -> None:
+        child, file = running.pop(index)
+        killed_at = time.monotonic_ns()
+        child.process.kill()
+        child.process.wait()
+        holds.extend(read_holds(file, killed_at) if os.path.exists(file) else [])
+        child.close()
+
+    finish = time.monotonic() + seconds
+    for _ in range(4):
+        begin()
+    while time.monotonic() < finish:
+        time.sleep(rng.uniform(0.02, 0.2))
+        end(rng.randrange(len(running)))
+        begin()
+    while running:
+        end(0)
+    assert len(holds) > 20
+    assert overlaps(holds) == []
+    last = getattr(ours, kind)(path)
+    wait_until(lambda: taken(last), "the last killed holder's lock is free")
+
+
+def taken(lock) -> bool:
+    try:
+        lock.acquire(blocking=False)
+    except ours.Timeout:
+        return False
+    lock.release()
+    return True

@@ -1,0 +1,147 @@
+"""``semlock.filelock``: what is its own, beside filelock's tests (``.ci/filelock-suite``)."""
+
+import asyncio
+import os
+import pickle
+import sys
+import threading
+
+import pytest
+
+import semlock.filelock as filelock
+from semlock._core.errors import LockRecordError
+from semlock._core.identity import this_process
+from semlock._filelock import soft
+from support import Child
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="as on Linux")
+
+
+def test_a_record_says_what_it_was_composed_of():
+    me = this_process()
+    text = soft.compose(me)
+    info = soft.decode(text)
+    assert len(text) <= soft.RECORD_LIMIT
+    assert text.splitlines()[:2] == [str(me.pid).encode(), soft.host_name(me).encode()]
+    assert (info.pid, info.host) == (me.pid, soft.host_name(me))
+    if sys.platform.startswith("linux"):
+        assert (info.start, info.boot) == (me.start, me.boot)
+
+
+def test_a_record_of_the_second_protocol_is_read():
+    info = soft.decode(b"filelock/2\npid=77\nhost=other\nmode=exclusive\n")
+    assert (info.pid, info.host) == (77, "other")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"12\n",
+        b"12\nhost",
+        b"-1\nhost\n",
+        b"0\nhost\n",
+        b"+5\nhost\n",
+        b"1_0\nhost\n",
+        b"99999999999999999999\nhost\n",
+        b"12\nhost\nx\n",
+        b"12\nhost\n1\n2\n",
+        b"\xff\xfe\nhost\n",
+        "\u0661\nhost\n".encode(),
+        b"12\nhost\n" + b" " * 1024 + b"\n",
+        b"filelock/2\nhost=other\n",
+        b"1\nfilelock-strict-v1\x00\n0\n" + b"9" * 2000,
+    ],
+    ids=repr,
+)
+def test_what_is_no_record_is_refused(content):
+    with pytest.raises(LockRecordError):
+        soft.decode(content)
+
+
+def test_a_cut_off_record_is_taken_after_two_seconds_and_not_before(path):
+    with open(path, "w") as file:
+        file.write("12\nhos")
+    lock = filelock.SoftFileLock(path)
+    with pytest.raises(filelock.Timeout):
+        lock.acquire(timeout=0.3)
+    with lock.acquire(timeout=10):
+        assert lock.pid == os.getpid()
+
+
+def test_the_note_of_a_timeout_names_the_holder(path):
+    with Child(f"import semlock.filelock as f; lock = f.SoftFileLock({path!r})") as other:
+        other.run("lock.acquire() and None")
+        with pytest.raises(filelock.Timeout) as raised:
+            filelock.SoftFileLock(path).acquire(timeout=0.05)
+        if sys.version_info >= (3, 11):
+            assert f"process {other.pid}" in raised.value.__notes__[0]
+        assert pickle.loads(pickle.dumps(raised.value)).lock_file == path
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["SoftFileLease", "StrictSoftFileLock", "MarkerSoftFileLock", "AsyncSoftReadWriteLock"],
+)
+def test_what_is_not_there_says_what_to_use(name, path):
+    kind = getattr(filelock, name)
+    with pytest.raises(filelock.NotProvidedError, match="use semlock"):
+        kind(path)
+
+
+def test_each_thread_holds_by_itself_unless_told_otherwise(path):
+    for thread_local, count in ((True, 0), (False, 1)):
+        lock = filelock.SoftFileLock(path, thread_local=thread_local)
+        seen = []
+        with lock:
+            thread = threading.Thread(target=lambda: seen.append(lock.lock_counter))  # noqa: B023
+            thread.start()
+            thread.join()
+        assert seen == [count]
+
+
+def test_an_interrupted_wait_of_another_thread_ends_by_cancel_check(path):
+    stop = threading.Event()
+    ended = []
+
+    def wait() -> None:
+        with pytest.raises(filelock.Timeout):
+            filelock.SoftFileLock(path).acquire(cancel_check=stop.is_set, poll_interval=0.01)
+        ended.append(True)
+
+    with filelock.SoftFileLock(path):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        stop.set()
+        thread.join(10)
+    assert ended == [True]
+
+
+def test_tasks_wait_for_each_other_and_for_threads(path):
+    async def both() -> list[str]:
+        order = []
+
+        async def hold(name: str) -> None:
+            async with filelock.AsyncSoftFileLock(path):
+                order.append(f"{name} in")
+                await asyncio.sleep(0.01)
+                order.append(f"{name} out")
+
+        await asyncio.gather(*(hold(name) for name in "abc"))
+        return order
+
+    order = asyncio.run(both())
+    assert [word.split()[1] for word in order] == ["in", "out"] * 3
+
+
+def test_a_soft_lock_leaves_nothing_behind(path, names):
+    with filelock.SoftFileLock(path):
+        assert names() == ["the.lock"]
+    assert names() == []
+
+
+def test_all_names_are_there():
+    for name in (*filelock.__all__, *filelock._NOT_PROVIDED):
+        assert getattr(filelock, name) is not None
+    assert set(filelock.__all__) <= set(dir(filelock))
