@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import random
 import signal
@@ -32,7 +33,8 @@ pytestmark = pytest.mark.skipif(histories.fcntl is None, reason="the register ne
 class Workers:
     """Processes that use one lock, and their history."""
 
-    def __init__(self, url, directory, ttl, count) -> None:
+    def __init__(self, url, directory, ttl, count, clocks=()) -> None:
+        self.clocks = list(clocks)  # what the first processes are told of the time
         self.url, self.directory, self.ttl = url, str(directory), ttl
         self.prefix = uuid.uuid4().hex
         self.test = Recorder(directory, "test")
@@ -46,7 +48,9 @@ class Workers:
         who = f"worker-{self._number}"
         words = [url or self.url, self.prefix, str(self.ttl), self.directory, who]
         self.running[who] = subprocess.Popen(
-            [sys.executable, histories.__file__, *words], stdin=subprocess.PIPE
+            [sys.executable, histories.__file__, *words],
+            stdin=subprocess.PIPE,
+            env={**os.environ, **(self.clocks.pop(0) if self.clocks else {})},
         )
         return who
 
@@ -87,8 +91,8 @@ class Workers:
 def workers(tmp_path):
     made = []
 
-    def make(url, ttl=5.0, count=3):
-        made.append(Workers(url, tmp_path, ttl, count))
+    def make(url, ttl=5.0, count=3, clocks=()):
+        made.append(Workers(url, tmp_path, ttl, count, clocks))
         return made[-1]
 
     yield make
@@ -173,6 +177,17 @@ def test_a_short_history(name, request, workers, tmp_path):
     made.assert_nothing_left()
 
 
+def false_clock(seconds: int) -> dict[str, str]:
+    """Give the environment of a process whose wall clock is wrong."""
+    library = next(iter(glob.glob("/usr/lib/*/faketime/libfaketime.so.1")), None)
+    if library is None:
+        return {}
+    return {
+        "LD_PRELOAD": library, "FAKETIME": f"{seconds:+d}",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1",
+    }  # fmt: skip
+
+
 def faults(made, server, proxy, seconds) -> list[str]:
     """Do harm at random for some seconds; say what was done."""
     done = []
@@ -223,7 +238,8 @@ def test_a_long_history_with_all_faults(name, workers, tmp_path):
     with running(kind) as server:
         behind = server.members[0] if kind is EtcdCluster else server
         with FaultProxy(behind.port) as proxy:
-            made = workers(url_of(server), ttl=2.0, count=3)
+            clocks = [false_clock(36000), false_clock(-36000)]
+            made = workers(url_of(server), ttl=2.0, count=3, clocks=clocks)
             made.start(made.url.replace(behind.address, proxy.address))
             done = faults(made, server, proxy, STRESS_SECONDS)
             held, end = made.held(), time.monotonic() + 60
