@@ -113,11 +113,14 @@ class Gateway:
             try:
                 connection = self._connection(index, left)
                 sent = True
-                self.requests += 1
-                connection.request("POST", f"/v3/{path}", body, self._headers())
-                answer = connection.getresponse()
-                data = answer.read()
+                self._send(index, connection, path, body)
+                answer = http.client.HTTPResponse(connection.sock, method="POST")
+                with answer:
+                    answer.begin()
+                    data = answer.read()
                 found = _read(path, answer.status, data, self._name(index))
+                if answer.will_close:
+                    connection.close()
             except (Away, OSError, http.client.HTTPException) as error:
                 if connection is not None:
                     connection.close()
@@ -135,11 +138,24 @@ class Gateway:
                 return found
         raise Away("; ".join(problems))
 
-    def _headers(self) -> dict[str, str]:
-        headers = {"Content-Type": "application/json"}
+    def _send(
+        self,
+        index: int,
+        connection: http.client.HTTPConnection,
+        path: str,
+        body: bytes,
+        more: str = "",
+    ) -> None:
+        """Send a request in one piece: http.client would send the head and the body apart."""
+        self.requests += 1
+        host, port = self._members[index]
         if self._login:
-            headers["Authorization"] = self._login
-        return headers
+            more += f"Authorization: {self._login}\r\n"
+        head = (
+            f"POST /v3/{path} HTTP/1.1\r\nHost: {f'[{host}]' if ':' in host else host}:{port}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+        )
+        connection.sock.sendall(head.encode("latin-1", "replace") + body)
 
     def _log_in(self, until: float) -> None:
         self._login = ""
@@ -219,9 +235,9 @@ class Gateway:
             try:
                 connection = self._connect(index, left)
                 # A member that loses its leader ends the watch: it would hear nothing any more.
-                headers = {**self._headers(), "Grpc-Metadata-Hasleader": "true"}
-                self.requests += 1
-                connection.request("POST", "/v3/watch", body, headers)
+                self._send(
+                    index, connection, "watch", body, "Grpc-Metadata-Hasleader: true\r\n"
+                )
                 return Stream(connection.sock, left)
             except (Away, OSError, http.client.HTTPException) as error:
                 if connection is not None:
