@@ -78,6 +78,7 @@ class Etcd(Watches):
             put = {"key": encoded(key), "value": encoded(value), "lease": lease.number}
             newest = self._line_before(name, room, 0)
             answer = self.session.put_entry(
+                lease,
                 {
                     "compare": compare,
                     "success": [{"request_put": put}, {"request_range": newest}],

@@ -62,7 +62,9 @@ class Watches(Lines):
 
     def __init__(self, address: Address, ttl: float) -> None:
         super().__init__(address, ttl)
-        self.session = Session(self.gateway, self.prefix, ttl, self._close)
+        self.session = Session(
+            self.gateway, self.prefix, ttl, close=self._close, ended=self._doubt_all
+        )
         self.guard = threading.Lock()
         self.mine: dict[str, Mine] = {}
         self._local: dict[str, str] = {}  # an entry of this space, and who waits for its end

@@ -46,12 +46,19 @@ class Session:
     """
 
     def __init__(
-        self, gateway: Gateway, prefix: str, ttl: float, close: Callable[[Stream], object]
+        self,
+        gateway: Gateway,
+        prefix: str,
+        ttl: float,
+        *,
+        close: Callable[[Stream], object],
+        ended: Callable[[], object],
     ) -> None:
         self._gateway = gateway
         self._prefix = prefix
         self._ttl = ttl
         self._close_stream = close
+        self._tell_end = ended  # before there is another lease
         self._guard = threading.RLock()
         self._lease: Lease | None = None
         self._renewed = 0.0  # when the last renewal was sent that etcd has confirmed
@@ -140,6 +147,7 @@ class Session:
         """Note that a lease is over, and with it all entries."""
         with self._guard:
             if self._lease is not None and self._lease.number == lease.number:
+                self._tell_end()
                 self._lease = None
 
     # ------------------------------------------------------------------ the epoch
@@ -151,14 +159,14 @@ class Session:
             "value": encoded(lease.epoch),
         }  # fmt: skip
 
-    def put_entry(self, transaction: dict[str, Any], until: float) -> dict[str, Any] | None:
+    def put_entry(
+        self, lease: Lease, transaction: dict[str, Any], until: float
+    ) -> dict[str, Any] | None:
         """Send a request that puts an entry; ``None`` if the lease is over."""
-        lease = self._lease
         try:
             return self._gateway.call("kv/txn", transaction, until - monotonic(), repeat=False)
         except NotFound:
-            if lease is not None:
-                self.end(lease)
+            self.end(lease)
             return None
         except BaseException:
             self._doubt = True

@@ -309,6 +309,18 @@ def test_a_lease_lasts_for_the_whole_time_after_each_acquire(clients, monkeypatc
     assert left() >= 2
 
 
+def test_what_had_another_lease_is_lost_when_a_new_one_is_made_for_another_lock(clients):
+    one = clients()
+    one.enter("a")
+    lease = one.engine.session._lease.number
+    one.engine.gateway.call("lease/revoke", {"ID": lease}, WITHIN)
+    one.engine.session._renewed -= 10  # it is renewed by the next acquire
+    one.engine.hearer = threading.get_ident()  # as the thread of a space
+    one.engine.watch_session = lambda: None  # its new watch is not yet heard
+    assert one.enter("b", name="b").state == HOLDS
+    assert [place.state for place in one.renew("a")] == [GONE]
+
+
 def test_a_closed_space_leaves_nothing_in_etcd(clients, etcd_server, prefix):
     one = clients()
     one.enter("a")
