@@ -14,7 +14,7 @@ import pytest
 import figures
 from semlock._cli import waiting as cli_waiting
 from semlock._core import status, verdicts
-from semlock._engines import address, space
+from semlock._engines import address, keeper, space
 from semlock._locks import together
 from semlock._waiting import notice, steps, waiter
 
@@ -59,6 +59,7 @@ def _of_c(name):
 # A piece of a sentence, and what shows it: a test's name, or that the code's constant is the same.
 SHOWN = {
     "docs/engines.md": {
+        "two hundred small requests a second": 1000 * keeper._RENEWALS / space.USUAL_TTL == 200,
         "up to 1024 bytes in UTF-8": address.LONGEST_NAME == 1024,
         "15 seconds by default": space.USUAL_TTL == 15,
     },
