@@ -36,9 +36,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=("all", "alone", "waiting", "crowds"),
+        choices=("all", "alone", "waiting", "crowds", "engines"),
         default="all",
-        help="only the cost of uncontended locks, of waiting, or of crowds",
+        help="only the cost of uncontended locks, of waiting, of crowds, or of locks on servers",
     )
     parser.add_argument("--tmpfs", metavar="DIR", help="a directory in memory (/dev/shm)")
     parser.add_argument("--disk", metavar="DIR", help="a directory on a disk")
@@ -116,6 +116,14 @@ def _crowds(memory: str, arguments: argparse.Namespace) -> tuple[str, dict[str, 
     return report.crowds(found), {report.PICTURE: plot.svg(found)}
 
 
+def _engines(arguments: argparse.Namespace) -> str:
+    from benchmarks.engines import report
+    from benchmarks.engines.run import measure_engines
+
+    seconds = arguments.seconds or (1.0 if arguments.quick else 10.0)
+    return report.engines(measure_engines(seconds, 5 if arguments.quick else 30))
+
+
 def _run(arguments: argparse.Namespace) -> None:
     from benchmarks import report
 
@@ -132,6 +140,8 @@ def _run(arguments: argparse.Namespace) -> None:
         if arguments.part in ("all", report.ALONE):
             parts[report.ALONE], pictures = _alone(memory, disk, arguments)
             files |= pictures
+        if arguments.part in ("all", report.ENGINES):
+            parts[report.ENGINES] = _engines(arguments)
     print(report.page(parts))
     if arguments.output or not arguments.quick:
         output = arguments.output or os.path.join(_CHECKOUT, "docs")

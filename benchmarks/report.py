@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 PICTURE = "benchmarks.svg"
 PAGE = "benchmarks.md"
 
-ALONE, WAITING, CROWDS = "alone", "waiting", "crowds"
-_PARTS = (ALONE, WAITING, CROWDS)
+ALONE, WAITING, CROWDS, ENGINES = "alone", "waiting", "crowds", "engines"
+_PARTS = (ALONE, WAITING, CROWDS, ENGINES)
 _MARK = re.compile(r"^<!-- part: (\w+) -->\n", re.MULTILINE)
 
 _HOW_TO_READ = """\

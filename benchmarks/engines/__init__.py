@@ -1,0 +1,1 @@
+"""Locks on servers: semlock beside each server's bare client and beside other libraries."""

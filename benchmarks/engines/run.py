@@ -1,0 +1,109 @@
+"""Start the servers, and measure pairs in turns and hand-overs between two processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.engines import clients
+from benchmarks.measuring import Contender, Group, measure
+
+if TYPE_CHECKING:
+    from benchmarks.engines.clients import Way
+
+_CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_WAITS = 0.15  # seconds until a process that was told to wait does so
+
+
+class HandOver(NamedTuple):
+    """How long after a release the process that waited had the lock."""
+
+    label: str
+    kind: str
+    milliseconds: list[float]
+
+
+class Found(NamedTuple):
+    """What was measured on one engine."""
+
+    pairs: Group
+    hand_overs: list[HandOver]
+    version: str
+
+
+def _pair(way: Way) -> Any:
+    acquire, release = way
+
+    def loop(count: int) -> int:
+        began = time.perf_counter_ns()
+        for _ in range(count):
+            acquire()
+            release()
+        return time.perf_counter_ns() - began
+
+    return loop
+
+
+def _hand_over(engine: str, key: str, make: Any, url: str, rounds: int) -> list[float]:
+    name = f"hand-over-{key}"
+    acquire, release = make(url, name)
+    words = [sys.executable, "-m", "benchmarks.engines.waiter", engine, key, url, name]
+    process = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_CHECKOUT
+    )
+    assert process.stdin
+    assert process.stdout
+    found = []
+    with process:
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(rounds):
+            acquire()
+            print("go", file=process.stdin, flush=True)
+            assert process.stdout.readline() == "waits\n"
+            time.sleep(_WAITS)
+            began = time.monotonic_ns()
+            release()
+            found.append((int(process.stdout.readline()) - began) / 1e6)
+        process.stdin.close()
+    return found
+
+
+def measure_engines(seconds: float, rounds: int) -> dict[str, Found]:
+    """Measure on each engine whose server and client are here."""
+    sys.path.insert(0, os.path.join(_CHECKOUT, "tests"))
+    import servers
+
+    found = {}
+    kinds = {"etcd": servers.Etcd, "redis": servers.Redis, "postgresql": servers.PostgreSQL}
+    for engine, kind in kinds.items():
+        print(f"{engine} …", file=sys.stderr, flush=True)
+        with servers.running(kind) as server:
+            url = clients.url_of(engine, server)
+            ways = clients.installed(engine)
+            contenders = [
+                Contender(key, label, kind, _pair(make(url, f"pair-{key}")))
+                for key, label, kind, make in ways
+            ]
+            pairs = measure(f"Acquire + release on {engine}", contenders, seconds)
+            hand_overs = [
+                HandOver(label, kind, _hand_over(engine, key, make, url, rounds))
+                for key, label, kind, make in ways
+                # A bare client has no way to wait, except PostgreSQL's.
+                if engine == "postgresql" or kind != "floor"
+            ]
+            version = subprocess.run(
+                [server.path, "--version"], capture_output=True, text=True, check=True
+            )
+            number = re.search(r"\d+(\.\d+)+", version.stdout)
+            found[engine] = Found(pairs, hand_overs, f"{engine} {number[0] if number else '?'}")
+    return found
+
+
+def median(hand_over: HandOver) -> float:
+    """Give the median of a hand-over, in milliseconds."""
+    return statistics.median(hand_over.milliseconds)
