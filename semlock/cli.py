@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write(f"semlock {__version__}")
             code = OK
         else:
-            code = _action(options.verb)(options)
+            code = _action(options)(options)
         if options.verb not in ("run", "flock"):  # its standard output is the command's
             code = _after_output(options.verb, code)
     except UsageError as error:
@@ -60,11 +60,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _action(name: str) -> Action:
-    """Import the module of one verb."""
-    verb = find(name)
+def _action(options: Options) -> Action:
+    """Import the module of one verb, or of the verbs for locks on an engine."""
+    verb = find(options.verb)
     assert verb is not None
     module, function = verb.where
+    if "SEMLOCK_URL" in os.environ or any("://" in word for word in options.locks):
+        from semlock._cli import engines  # noqa: PLC0415 - where one may be meant
+
+        if engines.are_meant(options):
+            module, function = "engines", "act"
     action: Action = getattr(
         __import__(f"semlock._cli.{module}", fromlist=[function]), function
     )

@@ -44,6 +44,7 @@ complete -c semlock -n "__fish_seen_subcommand_from run" -l auto-refresh -d 'ref
 complete -c semlock -n "__fish_seen_subcommand_from run" -l no-auto-refresh -d "don't: others may take it when its time is over, though the command runs"
 complete -c semlock -n "__fish_seen_subcommand_from run" -s E -l on-conflict-exit -x -d "the exit code when the lock can't be acquired (1)"
 complete -c semlock -n "__fish_seen_subcommand_from run" -l follow -x -a 'self child' -d 'what the lock ends with if semlock is killed: the command (child, the default) or semlock (self, the default on Windows)'
+complete -c semlock -n "__fish_seen_subcommand_from run" -l on-lost -x -a 'end warn' -d "what happens to the command before a lock on an engine may be another's: it is ended by TERM and then KILL (end), or goes on (warn)"
 complete -c semlock -n "__fish_seen_subcommand_from run" -s j -l json -d 'write JSON to standard error, one object on a line'
 complete -c semlock -n "__fish_seen_subcommand_from run" -s q -l quiet -d 'say nothing but errors'
 complete -c semlock -n "__fish_seen_subcommand_from run" -s h -l help -d 'show this help'
@@ -193,4 +194,4 @@ complete -c semlock -n "__fish_seen_subcommand_from timeline" -F
 complete -c semlock -n "__fish_seen_subcommand_from completion" -s h -l help -d 'show this help'
 complete -c semlock -n "__fish_seen_subcommand_from completion" -a 'bash zsh fish'
 complete -c semlock -n "__fish_seen_subcommand_from help" -s h -l help -d 'show this help'
-complete -c semlock -n "__fish_seen_subcommand_from help" -a 'run flock try acquire reclaim release refresh status wait list clean break migrate doctor watch timeline completion help topics exit-codes environment record'
+complete -c semlock -n "__fish_seen_subcommand_from help" -a 'run flock try acquire reclaim release refresh status wait list clean break migrate doctor watch timeline completion help topics exit-codes environment engines record'

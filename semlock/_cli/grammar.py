@@ -72,6 +72,7 @@ class Options:
     make_dirs: bool = False
     dialect: str | None = None
     on_conflict_exit: int = HELD
+    on_lost: str = "end"
     follow: str | None = None
     owner_pid: int | None = None
     stale: float | None = None

@@ -169,4 +169,9 @@ COLOR = Option(
     "--color", takes="WHEN", choices=COLORS,
     meaning="colours: on a terminal (auto, and never if NO_COLOR is set), or as said",
 )  # fmt: skip
+ON_LOST = Option(
+    "--on-lost", takes="WHAT", choices=("end", "warn"),
+    meaning="what happens to the command before a lock on an engine may be another's: it is ended "
+    "by TERM and then KILL (end), or goes on (warn)",
+)  # fmt: skip
 DRY_RUN = Option("-n", "--dry-run", meaning="only say what would be removed and why")

@@ -131,7 +131,8 @@ def print_error(error: Exception, *, of_run: bool) -> None:
     path = getattr(error, "path", None) or getattr(error, "filename", None)
     fields = {"error": type(error).__name__, "message": printable(sentence(error))}
     if isinstance(path, (str, bytes)):
-        fields["path"] = os.path.abspath(os.fsdecode(path))
+        text = os.fsdecode(path)
+        fields["path"] = text if "://" in text else os.path.abspath(text)
     print_json(fields, of_run=of_run)
 
 

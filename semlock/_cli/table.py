@@ -17,6 +17,7 @@ from semlock._cli.options import (
     MAKE_DIRS,
     NO_AUTO_REFRESH,
     NO_WAIT,
+    ON_LOST,
     OWNED,
     OWNER_PID,
     PATIENCE,
@@ -63,6 +64,7 @@ VERBS: tuple[Verb, ...] = (
                 meaning="what the lock ends with if semlock is killed: the command (child, the "
                 "default) or semlock (self, the default on Windows)",
             ),
+            ON_LOST,
             Option("-j", "--json", meaning="write JSON to standard error, one object on a line"),
             QUIET,
         ),
@@ -81,6 +83,8 @@ VERBS: tuple[Verb, ...] = (
             "killed: then they hold it until they end or close the descriptor, as with flock(1). "
             "A command that closes the descriptor (sudo, daemons) keeps the lock too, but once "
             "semlock was killed, other containers can't see that and may take the lock."),
+            ("A LOCK may be one on an engine, such as redis://HOST/NAME or "
+            "postgresql://HOST/DATABASE/NAME; see: semlock help engines."),
             ("A wait that lasts is reported on standard error: after half a second on a terminal, "
             "in a line that is redrawn, and after some seconds elsewhere."),
         ),
@@ -379,7 +383,7 @@ VERBS: tuple[Verb, ...] = (
         "show the help of a verb or a topic",
         where=("helping", "show"),
         operands=(Operand("VERB|TOPIC", WORD, optional=True),),
-        does=("Topics: topics, exit-codes, environment, record.",),
+        does=("Topics: topics, exit-codes, environment, engines, record.",),
         examples=(("semlock help run", ""), ("semlock help topics", "what else there is")),
     ),
 )  # fmt: skip

@@ -47,7 +47,7 @@ def clean(options: Options) -> int:
         if not shown or options.dry_run:
             return OK
         many = len(shown)
-        if not _agreed("Remove it?" if many == 1 else f"Remove all {many}?"):
+        if not agreed("Remove it?" if many == 1 else f"Remove all {many}?"):
             say(
                 f"nothing was removed. To remove it: semlock clean -y {shell_word(options.lock)}"
             )
@@ -128,7 +128,7 @@ def break_lock(options: Options) -> int:
             write(columns.encodable(line, sys.stderr), to_stderr=True)
         if found.verdict == ALIVE:
             say("its holder lives and learns of it only at its next check, refresh or release")
-        if not _agreed("Remove it?"):
+        if not agreed("Remove it?"):
             say(f"it was left alone. To remove it: semlock break -y {shell_word(options.lock)}")
             return HELD
     gone = remove_exactly(found, os.fsencode(found.path), robs=True)
@@ -144,7 +144,7 @@ def break_lock(options: Options) -> int:
     return OK
 
 
-def _agreed(question: str) -> bool:
+def agreed(question: str) -> bool:
     """Ask at the terminal; no without one, or if it is gone."""
     try:
         if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):

@@ -39,10 +39,26 @@ TOPICS: dict[str, _Topic] = {
         (
             ("SEMLOCK_TRACE", ("a file into which every program that uses semlock writes what its "
              "locks do; see: semlock timeline --help")),
+            ("SEMLOCK_URL", ("an engine, such as redis://host: a LOCK without a slash is a lock on "
+             "it. No list of processes shows a password that stands there")),
             ("NO_COLOR", "no colours, whatever the terminal can; --color decides before it"),
             ("TERM", "dumb: no colours, and no line that is redrawn"),
             ("COLUMNS", "how wide tables are; else the terminal's width, and 80 for watch --once"),
         ),
+    ),
+    "engines": (
+        "locks on servers that several machines share",
+        (
+            ("Where a verb takes a LOCK it takes an address too: redis://HOST[:PORT]/NAME, "
+             "rediss:// by TLS, etcd://HOST[:PORT][,HOST...]/NAME, or "
+             "postgresql://USER@HOST[:PORT]/DATABASE/NAME. Behind ? stand "
+             "ttl=SECONDS and prefix=TEXT. run, try, acquire, release, status, list, wait, watch, "
+             "break and doctor know them; list, watch and doctor take the address without NAME."),
+            ("A lock passes on when its holder's lease has ended. run ends its command before "
+             "that: by TERM when a quarter of the lease is left, by KILL when a tenth is. try and "
+             "acquire leave a process behind that renews the lease until the shell ends."),
+        ),
+        (),
     ),
     "record": (
         "what is in a lock file",

@@ -146,12 +146,17 @@ class Lines:
         leads = bool(int(status.get("leader", 0)))
         few = "" if count >= 3 else "a cluster of three goes on when one member is away"
         return [
-            Fact("version", f"etcd {status.get('version')}"),
+            Fact("server", f"etcd {status.get('version')}"),
             Fact("members", str(count), count >= 3, few),
             Fact("leader", "known" if leads else "none", leads),
             Fact("alarms", ", ".join(alarms) or "none", not alarms, "see: etcdctl alarm list"),
             Fact("durability", "on disk at a majority of the members before an answer"),
             Fact(
                 "fence", "the create revision: it grows for ever, over failovers and restarts"
+            ),
+            Fact(
+                "guarantee",
+                "one holder at a time, over failovers; the lease ends a dead holder's lock. A "
+                "holder that is paused for longer may not know yet: give the fence to the storage",
             ),
         ]

@@ -6,6 +6,8 @@ user's code runs in it.
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -82,6 +84,9 @@ class Keeper:
     # ------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
+        if sys.platform != "win32":
+            # A program may fetch its signals one by one, as `semlock run` does.
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         me = capi.this_thread()
         registry.own_threads[me] = threading.get_ident()
         pause = _SHORTEST_PAUSE

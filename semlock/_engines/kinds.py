@@ -11,7 +11,8 @@ from semlock._core import explain
 from semlock._core.capi import this_thread
 from semlock._core.errors import LockTimeoutError
 from semlock._engines.engine import READERS
-from semlock._engines.lock import EngineLock, status_of
+from semlock._engines.found import status_of
+from semlock._engines.lock import EngineLock
 from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.reading import Entering, Holding
 
@@ -52,6 +53,11 @@ class PartPerThread:
     def _mine(self) -> EngineLock | None:
         part = self._parts.get(this_thread())
         return part if part is not None and part.token is not None else None
+
+    @property
+    def part(self) -> EngineLock | None:
+        """The lock object by which this thread holds; ``None`` while it does not."""
+        return self._mine()
 
     def _held(self) -> EngineLock:
         part = self._parts.get(this_thread())

@@ -13,7 +13,6 @@ from weakref import ref
 from semlock._core import events
 from semlock._core.capi import this_thread
 from semlock._core.errors import LockLostError
-from semlock._core.identity import ALIVE
 from semlock._core.outcomes import (
     FORKED,
     FREE,
@@ -25,9 +24,9 @@ from semlock._core.outcomes import (
     OTHER_THREAD,
 )
 from semlock._core.records import decode_text
-from semlock._core.status import LockStatus
 from semlock._engines.clock import now
 from semlock._engines.engine import HOLDS
+from semlock._engines.found import status_of
 from semlock._engines.hold import Hold
 from semlock._engines.ticket import Ticket
 from semlock._engines.wait import Wait
@@ -39,63 +38,11 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from semlock._core.identity import Verdict
+    from semlock._core.identity import Process
     from semlock._core.records import LockInfo
+    from semlock._core.status import LockStatus
     from semlock._engines.client import Client
-    from semlock._engines.engine import Entry
     from semlock._waiting.steps import Steps
-
-
-class Found:
-    """One entry that holds: an ``Instance``."""
-
-    __slots__ = (
-        "content",
-        "ctime_ns",
-        "entry",
-        "error",
-        "key",
-        "unfinished",
-        "witnessed",
-        "written_at",
-    )
-
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
-        self.key = (entry.fence,)
-        self.content = entry.record
-        self.error = 0
-        self.unfinished = self.witnessed = False
-        self.written_at = 0.0
-        self.ctime_ns = 0
-
-    def evidence(self, info: LockInfo | None) -> tuple[Verdict, str]:
-        """Say how it is known that the holder lives: by its lease or its connection."""
-        del info
-        left = self.entry.left
-        if left is None:
-            return ALIVE, "its connection is open"
-        return ALIVE, f"its lease lasts {max(0.0, left):.1f} s more unless it is renewed"
-
-    def keeper(self, path: str) -> str | None:
-        """Name no user: all that may use the engine may remove."""
-        del path
-        return None
-
-
-def status_of(path: str, entry: Entry | None) -> LockStatus:
-    """Describe an entry that holds, or that none does."""
-    if entry is None:
-        return LockStatus(path, None, None)
-    found: Any = Found(entry)
-    try:
-        info = decode_text(entry.record)
-    except ValueError:
-        info = None
-    if info is not None and info.timestamp is not None:
-        found.written_at = info.timestamp
-        found.ctime_ns = int(info.timestamp * 1e9)
-    return LockStatus(path, found, info)
 
 
 class EngineLock(BaseLock):
@@ -109,7 +56,7 @@ class EngineLock(BaseLock):
     :on_wait:    called with the ``LockStatus`` and the seconds waited so far
     """
 
-    __slots__ = ("_room", "client", "name")
+    __slots__ = ("_room", "client", "name", "owner")
 
     def __init__(
         self,
@@ -128,6 +75,7 @@ class EngineLock(BaseLock):
         self.client = client
         self.name = name
         self._room = room
+        self.owner: Process | None = None  # whom the lock is for, if not for this process
         self._native = Hold(reentrant=reentrant)
 
     # ------------------------------------------------------------------ what an engine adds
@@ -158,7 +106,7 @@ class EngineLock(BaseLock):
 
     def new_ticket(self) -> Ticket:
         """Make a request of this lock's, which the engine doesn't know yet."""
-        return Ticket(ref(self), self.name, self._room, self.client.ttl, self.tag)
+        return Ticket(ref(self), self.name, self._room, self.client.ttl, self.tag, self.owner)
 
     @property
     def ticket(self) -> Ticket | None:

@@ -13,8 +13,9 @@ from semlock._engines.address import Address, checked_name
 from semlock._engines.async_lock import AsyncEngineLock
 from semlock._engines.client import Client
 from semlock._engines.engine import Away, Refused
+from semlock._engines.found import status_of
 from semlock._engines.kinds import SharedEngineLock, SlotEngineLock
-from semlock._engines.lock import EngineLock, status_of
+from semlock._engines.lock import EngineLock
 from semlock._locks.together import acquire_all
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from semlock._core.identity import Process
     from semlock._engines.engine import Place
 
 # How fast a clock of a computer may run in comparison with another one's: leases are taken for
@@ -35,13 +36,21 @@ class Ticket:
         "lock", "lost", "name", "record", "room", "state", "token", "ttl", "wake",
     )  # fmt: skip
 
-    def __init__(self, lock: Any, name: str, room: int, ttl: float, tag: str | None) -> None:
+    def __init__(
+        self,
+        lock: Any,
+        name: str,
+        room: int,
+        ttl: float,
+        tag: str | None,
+        owner: Process | None = None,
+    ) -> None:
         self.lock = lock
         self.name = name
         self.room = room
         self.ttl = ttl * (1 - _DRIFT)
         self.token = os.urandom(16).hex()
-        self.record = compose(self.token, tag)
+        self.record = compose(self.token, tag, owner or this_process())
         self.state = 0
         self.fence = 0
         self.confirmed = now()
@@ -90,9 +99,8 @@ class Ticket:
             wake()
 
 
-def compose(token: str, tag: str | None) -> bytes:
+def compose(token: str, tag: str | None, me: Process) -> bytes:
     """Lay out what an entry says of its holder, in the text format of semlock's files."""
-    me = this_process()
     fields = {
         "pid": me.pid, "timestamp": int(time()), "tag": None if tag is None else clean_tag(tag),
         "host": clean_tag(me.host) or None, "start": me.start or None, "boot": me.boot or None,

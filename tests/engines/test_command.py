@@ -1,0 +1,214 @@
+"""The command on addresses of engines."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+
+import semlock
+import servers
+from engine_urls import url_of
+from support import PATIENCE, wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its servers run on Linux")
+
+
+on_each = pytest.mark.parametrize("engine", ["redis", "postgresql", "etcd"], indirect=True)
+
+
+@pytest.fixture
+def engine(request):
+    """An address, to which a name is added, and what stands behind it."""
+    url = url_of(request.getfixturevalue(f"{getattr(request, 'param', 'redis')}_server"))
+    return url, f"prefix={uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def address(engine):
+    """Give the address of a lock."""
+    return lambda name="deploy": f"{engine[0]}/{name}?{engine[1]}"
+
+
+@pytest.fixture
+def space(engine):
+    with semlock.connect(f"{engine[0]}?{engine[1]}", ttl=2) as space:
+        yield space
+
+
+def call(*words, timeout=60, cwd=None, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "semlock", *words], capture_output=True, text=True,
+        timeout=timeout, check=False, stdin=subprocess.DEVNULL, cwd=cwd,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@on_each
+def test_run_holds_the_lock_while_the_command_runs(address, space):
+    word = address()
+    inside = f"{sys.executable} -m semlock status --json '{word}'; exit 7"
+    done = call("run", "-m", "v1", word, "--", "sh", "-c", inside)
+    assert done.returncode == 7, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["locked"], found["tag"], found["alive"]) == (True, "v1", True)
+    assert space.list() == []
+    assert servers.PASSWORD not in done.stdout + done.stderr
+
+
+def test_run_tells_who_holds_it(address, space):
+    with space.Lock("deploy", tag="mine"):
+        done = call("run", "-n", "-E", "9", address(), "--", "true")
+        assert done.returncode == 9
+        assert "mine" in done.stderr
+        done = call("run", "-t", "0.2", "--json", address(), "--", "true")
+        assert json.loads(done.stderr.splitlines()[-1])["tag"] == "mine"
+
+
+def test_run_takes_several_locks_readers_and_slots(address, space):
+    done = call("run", address("a"), address("b"), "--", "true")
+    assert done.returncode == 0, done.stderr
+    with space.SharedLock("table").shared():
+        assert call("run", "-n", "--shared", address("table"), "--", "true").returncode == 0
+        assert call("run", "-n", address("table"), "--", "true").returncode == 1
+    with space.SlotLock("pool", slots=2):
+        assert call("run", "-n", "--slots", "2", address("pool"), "--", "true").returncode == 0
+        assert call("run", "-n", "--slots", "1", address("pool"), "--", "true").returncode == 1
+
+
+def test_status_list_and_break(address, space):
+    word = address()
+    assert (call("status", word).returncode, call("wait", word).returncode) == (0, 0)
+    lock = space.Lock("deploy", tag="mine")
+    lock.acquire()
+    for words in (("status", word), ("status", "--porcelain", word)):
+        done = call(*words)
+        assert done.returncode == 1
+        assert "mine" in done.stdout
+    assert call("wait", "-t", "0.1", word).returncode == 1
+    done = call("list", address(""))
+    assert "deploy" in done.stdout
+    assert "mine" in done.stdout
+    assert call("list", address("other")).stdout == ""
+    assert json.loads(call("list", "--json", address("")).stdout)["pid"] == os.getpid()
+    assert "deploy" in call("watch", "--once", address("")).stdout
+    done = call("break", word)
+    assert done.returncode == 1
+    assert "semlock break -y" in done.stderr
+    assert call("break", "-y", word).returncode == 0
+    with pytest.raises(semlock.LockLostError):
+        lock.release()
+
+
+def test_a_wait_ends_when_the_lock_is_free(address, space):
+    lock = space.Lock("deploy")
+    lock.acquire()
+    waiter = subprocess.Popen([sys.executable, "-m", "semlock", "wait", address()])
+    wait_until(lambda: space.waiting("deploy"), "it waits")
+    lock.release()
+    assert waiter.wait(PATIENCE) == 0
+
+
+@on_each
+def test_doctor_says_what_is_guaranteed(address):
+    done = call("doctor", address(""))
+    assert done.returncode == 0, done.stderr
+    assert "guarantee" in done.stdout
+    lines = call("doctor", "-j", address("")).stdout.splitlines()
+    assert {"server", "guarantee"} <= {json.loads(line)["check"] for line in lines}
+
+
+@on_each
+def test_a_lock_of_the_calling_shell_ends_with_it(address, space):
+    word = address()
+    owner = subprocess.Popen(["sleep", "60"])
+    pid = str(owner.pid)
+    assert call("try", "--owner-pid", pid, word).returncode == 0
+    assert space.status("deploy").info.pid == owner.pid
+    assert call("try", "--owner-pid", pid, word).returncode == 1
+    assert call("release", "--owner-pid", str(os.getpid()), word).returncode == 1
+    assert call("release", "--owner-pid", pid, word).returncode == 0
+    assert space.list() == []
+    assert call("acquire", "--owner-pid", pid, word).returncode == 0
+    owner.kill()
+    owner.wait()
+    with space.Lock("deploy").acquire(timeout=PATIENCE):
+        pass
+
+
+def test_short_names_are_of_the_space_in_the_environment(engine, address, space, tmp_path):
+    url = f"{engine[0]}?{engine[1]}"
+    words = ("run", "deploy", "--", sys.executable, "-m", "semlock", "list", address(""))
+    done = call(*words, SEMLOCK_URL=url)
+    assert (done.returncode, "deploy" in done.stdout) == (0, True), done.stderr
+    done = call("run", f"{tmp_path}/a.lock", "--", "ls", str(tmp_path), SEMLOCK_URL=url)
+    assert "a.lock" in done.stdout
+    for words in (("list", "."), ("doctor", "."), ("clean", "."), ("flock", "deploy", "true")):
+        done = call(*words, SEMLOCK_URL=url, cwd=tmp_path)
+        assert done.returncode == 0, (words, done.stderr)
+    assert (tmp_path / "deploy").exists()
+
+
+def test_wrong_addresses_are_told(address, tmp_path):
+    for words, code in (
+        (("status", "redis://u:SECRET@127.0.0.1:1/deploy"), 3),
+        (("status", "redis://u:SECRET@h:x/deploy"), 3),
+        (("status", "redis://127.0.0.1"), 2),
+        (("run", address("a"), f"{tmp_path}/b.lock", "--", "true"), 2),
+        (("run", address("a"), "redis://127.0.0.1:1/b", "--", "true"), 2),
+        (("run", address("a"), address("a"), "--", "true"), 2),
+        (("run", "--shared", "--slots", "2", address("a"), "--", "true"), 2),
+        (("migrate", address("a")), 2),
+        (("status", "--json", "redis://127.0.0.1:1/deploy"), 3),
+    ):
+        done = call(*words)
+        assert done.returncode == code, (words, done.stderr)
+        assert "SECRET" not in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("answer", ["end", "warn"])
+def test_run_ends_its_command_before_another_can_hold(answer, tmp_path):
+    with servers.running(servers.Redis) as server:
+        word = f"{url_of(server)}/deploy?ttl=3"
+        script = f"trap '' TERM; echo held; sleep 6; echo on > {tmp_path}/went_on"
+        words = ["run", "--on-lost", answer, word, "--", "sh", "-c", script]
+        runner = subprocess.Popen(
+            [sys.executable, "-m", "semlock", *words], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert runner.stdout.readline() == "held\n"
+        server.pause()
+        began = time.monotonic()
+        try:
+            if answer == "end":
+                # The shell ignores TERM, so KILL ends it, while its lease still lasts.
+                wait_until(lambda: not _runs(runner.pid), "its shell has ended")
+                assert time.monotonic() - began < 3.0
+            else:
+                time.sleep(4)
+        finally:
+            server.resume()
+        _, said = runner.communicate(timeout=PATIENCE)
+        assert "may be lost soon" in said
+        assert (tmp_path / "went_on").exists() == (answer == "warn")
+        assert runner.returncode == (128 + 9 if answer == "end" else 3)
+
+
+def _runs(runner: int) -> bool:
+    """Tell whether the command of a run still runs."""
+    try:
+        with open(f"/proc/{runner}/task/{runner}/children") as file:
+            children = file.read().split()
+    except OSError:
+        return False
+    for child in children:
+        with open(f"/proc/{child}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] != "Z":
+                return True
+    return False
