@@ -204,6 +204,7 @@ typedef struct {
 } semlock_round;
 int semlock_seen_held(semlock_lock *lock, int64_t now);
 int semlock_seen_held_in(semlock_round *round, semlock_lock *lock);
+int semlock_look_in(semlock_round *round, semlock_lock *lock, int seen_free);
 
 /* The kernel's lock on the file at a path: posix/kernel.c, windows/kernel.c. */
 int semlock_kernel_take(semlock_lock *lock, semlock_pool *pool);

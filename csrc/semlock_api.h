@@ -82,6 +82,11 @@
 #define SEMLOCK_OTHER_THREAD 16 /* another thread holds this reentrant object */
 #define SEMLOCK_RACED 17        /* others were faster so often that the caller should pause */
 
+/* How many locks are tried at once. */
+#define SEMLOCK_IN_TURN 0   /* waiters come first */
+#define SEMLOCK_ANYWAY 1    /* except for fair locks they don't */
+#define SEMLOCK_ONLY_LOOK 2 /* none is acquired: FREE, HELD or LOOK */
+
 /* Which locks make way for waiters (`turns` of a lock). */
 #define SEMLOCK_NO_TURNS 0   /* neither checks the queue nor joins it */
 #define SEMLOCK_TAKE_TURNS 1 /* makes way after a burst of SEMLOCK_BURST_NS */
@@ -471,10 +476,25 @@ typedef struct {
     char boot[64];
 } semlock_process;
 
+/* A change in a watched directory. */
+#define SEMLOCK_NAME_GONE 1    /* removed, or moved away */
+#define SEMLOCK_NAME_MADE 2    /* created, or moved to there */
+#define SEMLOCK_FILE_CLOSED 3  /* a file that was open for writing: perhaps its holder died */
+#define SEMLOCK_WATCH_OVER 4   /* the directory was removed, moved or unmounted */
+#define SEMLOCK_CHANGE_ROOM 16 /* bytes of the smallest change in the buffer */
+
+typedef struct {
+    int64_t mark;   /* which directory; -1: changes of any were lost */
+    uint64_t ino;   /* which file, if it has no name; else 0 */
+    int32_t what;   /* one of the above */
+    int32_t name;   /* where its name begins in the buffer */
+    int32_t length; /* of the name; it is followed by a zero */
+} semlock_change;
+
 void semlock_set_path(semlock_lock *lock, const char *path, int32_t length);
 int semlock_try(semlock_lock *lock, semlock_pool *pool);
 void semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
-                      int anyway, semlock_pool *pool);
+                      int how, semlock_pool *pool);
 int semlock_try_anyway(semlock_lock *lock, semlock_pool *pool);
 int semlock_kernel_locked(const semlock_lock *lock, semlock_pool *pool);
 int semlock_release(semlock_lock *lock, semlock_pool *pool);
@@ -519,6 +539,12 @@ int semlock_ticket_state(const char *path);
 int64_t semlock_events_take(semlock_pool *pool);
 void semlock_events_give(semlock_pool *pool, int64_t events);
 int semlock_events_read(int64_t events, int64_t *marks, int32_t room);
+void semlock_folders_begin(int64_t *events, semlock_pool *pool);
+void semlock_folders_end(int64_t *events, semlock_pool *pool);
+int64_t semlock_folder_watch(int64_t events, const char *directory);
+void semlock_folder_unwatch(int64_t events, int64_t mark);
+int semlock_folder_changes(int64_t events, int64_t life, semlock_pool *pool, char *buffer,
+                           int32_t size, semlock_change *changes);
 int semlock_identify(semlock_process *process);
 uint64_t semlock_boot_number(const char *boot);
 int semlock_start_time(int64_t pid, int64_t *start);

@@ -72,6 +72,7 @@ def sources(platform: str = sys.platform) -> list[str]:
             "linux/process.c",
             "linux/events.c",
             "linux/tickets.c",
+            "linux/folders.c",
         ]
     return [*SHARED, *POSIX, "bsd/system.c", "bsd/process.c", *KQUEUE]
 

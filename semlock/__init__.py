@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from semlock._locks.async_shared import AsyncSharedLock
     from semlock._locks.async_slots import AsyncSlotLock
     from semlock._locks.kernel import KernelLock
+    from semlock._locks.lock_set import LockSet
     from semlock._locks.once import once, once_async
     from semlock._locks.placing import open_atomic, open_locked
     from semlock._locks.shared import SharedLock
@@ -97,6 +98,7 @@ __all__ = [
     "LockLostWarning",
     "LockPathError",
     "LockRecordError",
+    "LockSet",
     "LockStatus",
     "LockTimeoutError",
     "NotHeldError",
@@ -162,6 +164,7 @@ if not TYPE_CHECKING:
         "once_async": "semlock._locks.once",
         "open_atomic": "semlock._locks.placing",
         "open_locked": "semlock._locks.placing",
+        "LockSet": "semlock._locks.lock_set",
         "SharedLock": "semlock._locks.shared",
         "SlotLock": "semlock._locks.slots",
         "Space": "semlock._engines.space",

@@ -159,6 +159,20 @@ attempt_kernel(semlock_lock *lock, semlock_pool *pool, int anyway)
     return outcome;
 }
 
+/* Is the lock free?  SEMLOCK_FREE, _HELD or _LOOK, without a try.  What this process holds or
+ * tries by the same object is held. */
+int
+semlock_look_in(semlock_round *round, semlock_lock *lock, int seen_free)
+{
+    if (semlock_load64(&lock->owner) != 0) {
+        return SEMLOCK_HELD;
+    }
+    if (seen_free || !semlock_is_at_path(lock)) {
+        return SEMLOCK_FREE;
+    }
+    return semlock_seen_held_in(round, lock);
+}
+
 int
 semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway)
 {

@@ -112,6 +112,25 @@ semlock_events_give(semlock_pool *pool, int64_t events)
     }
 }
 
+/* Take an event source into this place, and give it back, in one call each: an exception
+ * between two bytecodes loses none, and gives none back twice. */
+void
+semlock_folders_begin(int64_t *events, semlock_pool *pool)
+{
+    *events = semlock_events_take(pool);
+}
+
+void
+semlock_folders_end(int64_t *events, semlock_pool *pool)
+{
+    int64_t given = *events;
+
+    *events = -1;
+    if (given >= 0) {
+        semlock_events_give(pool, given);
+    }
+}
+
 /* Remove the marks of idle event sources.  A waiter that wins leaves this to its release: at
  * that time no waiter is delayed by it. */
 void

@@ -105,7 +105,7 @@ read_held(semlock_lock **locks, char *outcomes, int32_t count, int fd)
 
 /* Try consecutive locks in one directory. */
 static void
-try_group(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count, int anyway,
+try_group(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count, int how,
           semlock_pool *pool, semlock_round *round)
 {
     char name[SEMLOCK_PATH_ROOM];
@@ -133,8 +133,12 @@ try_group(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count, 
             }
             seen_free = 1;
         }
-        outcome =
-            semlock_try_entered(lock, pool, seen_free, anyway && lock->turns != SEMLOCK_FAIR);
+        if (how == SEMLOCK_ONLY_LOOK) {
+            outcomes[i] = (char)semlock_look_in(round, lock, seen_free);
+            continue;
+        }
+        outcome = semlock_try_entered(lock, pool, seen_free,
+                                      how == SEMLOCK_ANYWAY && lock->turns != SEMLOCK_FAIR);
         errors[i] = outcome < 0 ? outcome : 0;
         outcomes[i] = (char)(outcome < 0 ? -1 : outcome);
     }
@@ -145,8 +149,8 @@ try_group(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count, 
 
 /* Many tries in one call.  Consecutive locks in one directory share a look at it. */
 void
-semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
-                 int anyway, semlock_pool *pool)
+semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count, int how,
+                 semlock_pool *pool)
 {
     semlock_round round = {.now = semlock_now_ns(), .count = count};
 
@@ -154,7 +158,7 @@ semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t 
     for (int32_t i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && same_directory(locks[i], locks[end]); end++) {
         }
-        try_group(locks + i, outcomes + i, errors + i, end - i, anyway, pool, &round);
+        try_group(locks + i, outcomes + i, errors + i, end - i, how, pool, &round);
     }
     semlock_leave(pool);
 }

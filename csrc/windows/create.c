@@ -236,8 +236,8 @@ semlock_is_at_path(const semlock_lock *lock)
 
 /* Many tries in one call.  Windows has no cheaper way to check many names at once. */
 void
-semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
-                 int anyway, semlock_pool *pool)
+semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count, int how,
+                 semlock_pool *pool)
 {
     semlock_round round = {.now = semlock_now_ns(), .count = count};
 
@@ -249,8 +249,12 @@ semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t 
             outcomes[i] = (char)semlock_seen_held_in(&round, locks[i]);
             continue;
         }
-        outcome =
-            semlock_try_entered(locks[i], pool, 1, anyway && locks[i]->turns != SEMLOCK_FAIR);
+        if (how == SEMLOCK_ONLY_LOOK) {
+            outcomes[i] = (char)semlock_look_in(&round, locks[i], 1);
+            continue;
+        }
+        outcome = semlock_try_entered(
+            locks[i], pool, 1, how == SEMLOCK_ANYWAY && locks[i]->turns != SEMLOCK_FAIR);
         errors[i] = outcome < 0 ? outcome : 0;
         outcomes[i] = (char)(outcome < 0 ? -1 : outcome);
     }

@@ -195,9 +195,15 @@ class Batch:
 
     def run(self, *, anyway: bool = True) -> None:
         """Try all locks without the GIL; ``anyway`` ignores waiters, except for fair locks."""
-        lib.semlock_try_many(
-            self._locks, self._outcomes, self._errors, self.count, anyway, POOL
-        )
+        self._run(lib.SEMLOCK_ANYWAY if anyway else lib.SEMLOCK_IN_TURN)
+
+    def look(self) -> bytes:
+        """Look at all locks, and list FREE, HELD and LOOK."""
+        self._run(lib.SEMLOCK_ONLY_LOOK)
+        return self.outcomes
+
+    def _run(self, how: int) -> None:
+        lib.semlock_try_many(self._locks, self._outcomes, self._errors, self.count, how, POOL)
 
     @property
     def outcomes(self) -> bytes:

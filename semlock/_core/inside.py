@@ -157,6 +157,23 @@ def place(lock: Any) -> tuple[CodeType, int] | None:
     return found
 
 
+def slots_of(lock: Any) -> list[Any]:
+    """Give the locks that the slots are."""
+    slots: list[Any] = lock._locks
+    return slots
+
+
+def writer_of(lock: Any) -> Any:
+    """Give the lock that the writer of a shared lock holds."""
+    return lock._writer
+
+
+def readers_directory(lock: Any) -> str:
+    """Name the directory that the readers of a shared lock are in."""
+    directory: str = lock._directory
+    return directory
+
+
 def forked(lock: Any) -> bool:
     """Tell whether the parent process held a lock by this object."""
     return bool(lock._forked)

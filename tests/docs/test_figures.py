@@ -15,7 +15,7 @@ import figures
 from semlock._cli import waiting as cli_waiting
 from semlock._core import status, verdicts
 from semlock._engines import address, keeper, space
-from semlock._locks import together
+from semlock._locks import candidates, together
 from semlock._waiting import notice, steps, waiter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +80,7 @@ SHOWN = {
     "docs/many.md": {
         "from one millisecond to half a second": (together._FIRST_PATIENCE, together._LONGEST_PATIENCE)
         == (0.001, 0.5),
+        "takes 1 % of a processor at most": candidates._SHARE == 100,
     },
     "docs/cli.md": {
         "lasted half a second on a terminal": cli_waiting._SHORT == 0.5,

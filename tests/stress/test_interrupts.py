@@ -551,6 +551,47 @@ def test_trying_many_gives_back_all_that_it_took(arena, theirs, step):
 
 
 @steps
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_set_gives_back_what_it_took_and_forgets_no_lock(arena, theirs, step, reported):
+    """Of a set that has just begun, and of one that takes in reports."""
+    paths = [os.path.join(arena.directory, name) for name in ("a", "dead", "z")]
+    tries = []
+
+    def prepare():
+        locks = [semlock.Lock(path, **FAST) for path in paths]
+        some = semlock.LockSet([*locks[:2], semlock.Lock(theirs, **FAST), locks[2]])
+        for lock in some.try_acquire() if reported else locks:
+            lock.held or lock.acquire()
+            lock.release()
+        Path(paths[1]).write_bytes(arena.dead_record)
+        tries.clear()
+        return some, *locks, lambda: tries.extend(some.try_acquire())
+
+    def judge(struck, some, *locks):
+        taken = [lock.held for lock in locks]
+        can_take = arena.neighbour.run(f"[can_take(path) for path in {paths!r}]")
+        assert can_take == [not lock.held for lock in locks]
+        if not struck:
+            assert set(tries) == set(locks)
+        elif any(taken):
+            assert all(taken)  # all, or none is held
+        for lock in locks:
+            arena.release_fully(lock)
+        found = set()
+        while found != set(locks):
+            assert some.wait(5), "a lock is forgotten"
+            for lock in some.try_acquire():
+                found.add(lock)
+                some.discard(lock)
+                lock.release()
+        some.close()
+        return all(taken)
+
+    modules = ("_locks/lock_set.py", "_locks/candidates.py", "_core/changes.py")
+    arena.strike_everywhere(prepare, judge, at_least=200, modules=modules, step=step)
+
+
+@steps
 def test_removing_and_cleaning(arena, neighbour, step):
     for action in (semlock.remove, semlock.clean):
 

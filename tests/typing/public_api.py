@@ -47,6 +47,8 @@ def told(found: semlock.LockStatus, waited: float) -> None:
 def many(a: semlock.Lock, b: semlock.Lock) -> None:
     semlock.Lock("x.lock", fair=True, on_wait=told)
     assert_type(semlock.acquire_any([a, b], timeout=1), semlock.Lock)
+    assert_type(semlock.LockSet([a, b]).try_acquire(limit=1), list[semlock.Lock])
+    assert_type(semlock.LockSet([a, b]).wait(timeout=1), bool)
     with semlock.acquire_all([a, b], timeout=None):
         pass
     slots = semlock.SlotLock("s.lock", 3, timeout=1)

@@ -1,0 +1,96 @@
+"""What changes in directories, as the kernel reports it."""
+
+from __future__ import annotations
+
+from semlock._core import capi
+from semlock._core.compiled import ffi, lib
+
+NAME_GONE = lib.SEMLOCK_NAME_GONE
+NAME_MADE = lib.SEMLOCK_NAME_MADE
+FILE_CLOSED = lib.SEMLOCK_FILE_CLOSED
+WATCH_OVER = lib.SEMLOCK_WATCH_OVER
+
+# The mark of a change that may be in any directory.
+ANY = -1
+
+_SIZE = 8192
+
+
+class Changes:
+    """Watches on directories, and one event source for all of them."""
+
+    __slots__ = ("_buffer", "_changes", "_data", "_life", "_marks", "_source")
+
+    def __init__(self) -> None:
+        self._marks: set[int] = set()
+        self._life = capi.life()
+        source = ffi.new("int64_t *")
+        source[0] = -1
+        self._source = source
+        self._buffer = ffi.new("char[]", _SIZE)
+        self._data = ffi.buffer(self._buffer)
+        self._changes = ffi.new("semlock_change[]", _SIZE // lib.SEMLOCK_CHANGE_ROOM)
+        lib.semlock_folders_begin(self._source, capi.POOL)
+
+    @property
+    def events(self) -> int:
+        """The event source; -1 if none is available."""
+        return self._source[0]
+
+    def watch(self, directory: bytes) -> int:
+        """Watch a directory: its mark, which is the same each time; -1 if it can't be watched."""
+        if self.events < 0:
+            return -1
+        mark: int = lib.semlock_folder_watch(self.events, directory)
+        if mark < 0:
+            return -1
+        self._marks.add(mark)
+        return mark
+
+    def unwatch(self, mark: int) -> None:
+        """Watch a directory no longer."""
+        self._marks.discard(mark)
+        lib.semlock_folder_unwatch(self.events, mark)
+
+    def count(self) -> int:
+        """Read the next changes; 0 if there are none.
+
+        A negative number says that the event source is gone: the program has closed it, or
+        this is a forked child.
+        """
+        return lib.semlock_folder_changes(
+            self._source[0],
+            self._life,
+            capi.POOL,
+            self._buffer,
+            _SIZE,
+            self._changes,  # type: ignore[arg-type]  # an array of them
+        )
+
+    def is_full(self, count: int) -> bool:
+        """Tell whether there may be more than so many that were read."""
+        last = self._changes[count - 1]
+        return bool(last.name + last.length > _SIZE // 2)
+
+    def read(self, count: int) -> list[tuple[int, int, int, bytes]]:
+        """Give the mark, the kind, the inode number and the name of each change."""
+        data, changes = self._data, self._changes
+        found = []
+        for index in range(count):
+            change = changes[index]
+            at = change.name
+            found.append((change.mark, change.what, change.ino, data[at : at + change.length]))
+        return found
+
+    def close(self) -> None:
+        """Give the event source back; it may be called twice."""
+        if self._life != capi.life():
+            self._source[0] = -1  # it is the parent's
+        for mark in self._marks:
+            lib.semlock_folder_unwatch(self.events, mark)
+        lib.semlock_folders_end(self._source, capi.POOL)
+
+    def __del__(self) -> None:
+        # __init__ may have been interrupted before there was anything to give back.
+        if getattr(self, "_source", None) is not None:
+            self.close()

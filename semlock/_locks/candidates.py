@@ -1,0 +1,339 @@
+"""What may be free of a set of locks: reports of the kernel, and looks by the clock.
+
+The directories of the locks are watched.  The kernel reports each name that goes and each file that
+a holder's end closes.  A report only says which lock to try.
+
+What could free a lock without a report is found by looking, in turns and by the clock, at 1 % of a
+processor at most: the lock of a foreign holder that died, and each lock in a directory that can't
+be watched (a network filesystem; any directory on macOS, the BSDs and Windows).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import RLock
+from collections import OrderedDict
+
+from semlock._core import capi, inside
+from semlock._core.capi import FREE, HELD, LOOK, TURN, now_ns
+from semlock._core.changes import ANY, FILE_CLOSED, NAME_GONE, NAME_MADE, WATCH_OVER, Changes
+from semlock._locks.base import BaseLock
+from semlock._locks.shared import SharedLock
+from semlock._locks.slots import SlotLock
+from semlock._stores.file import InFiles
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+# After a report without visible effect: the first look again, and the last; doubled each time.
+_FIRST_CHECK = 50_000
+_LAST_CHECK = 25_600_000
+# The same for a fair lock that is free for another waiter, until that is over.
+_TURN_CHECK = 5_000_000
+
+# Looking by the clock: so many locks at a time, a look at each in so long, and at most a
+# hundredth of the time.
+_AT_A_TIME = 60
+_ROUND = 1_500_000_000
+_SHARE = 100
+# Where there are more files than this, one reading of the directory gives their numbers.
+_FEW = 64
+
+
+class _Folder:
+    """A directory with locks."""
+
+    __slots__ = ("directory", "mark", "names", "numbers", "unnumbered")
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.mark = -1
+        self.names: dict[bytes, tuple[Any, ...]] = {}  # the locks of each name
+        # The names by the numbers of their files, and those whose number is not known; None
+        # stands for all.
+        self.numbers: dict[int, bytes] = {}
+        self.unnumbered: set[bytes] | None = None
+
+    def name_of(self, number: int) -> bytes | None:
+        """Find the lock's name that a file has; a file is asked for once."""
+        if number not in self.numbers and (self.unnumbered is None or self.unnumbered):
+            self._number()
+        return self.numbers.pop(number, None)
+
+    def _number(self) -> None:
+        names, self.unnumbered = self.unnumbered, set()
+        if names is None or len(names) > _FEW:
+            self.numbers = {}
+            try:
+                with os.scandir(os.fsencode(self.directory)) as entries:
+                    for entry in entries:
+                        if entry.name in self.names:
+                            self.numbers[entry.inode()] = entry.name
+            except OSError:
+                self.unnumbered = None
+            return
+        base = os.fsencode(self.directory)
+        for name in names:
+            try:
+                self.numbers[os.lstat(os.path.join(base, name)).st_ino] = name
+            except OSError:  # noqa: PERF203 - it is gone again
+                continue
+
+
+def _files_of(lock: Any) -> list[str]:
+    """Name the files whose change may free a lock."""
+    if isinstance(lock, SlotLock):
+        return [slot.path for slot in inside.slots_of(lock)]
+    if isinstance(lock, SharedLock):
+        return [lock.path, inside.readers_directory(lock)]
+    return [lock.path]
+
+
+def _parts_of(lock: Any) -> list[Any]:
+    """Give the locks that a lock is made of."""
+    if isinstance(lock, SlotLock):
+        return inside.slots_of(lock)
+    if isinstance(lock, SharedLock):
+        return [inside.writer_of(lock)]
+    return [lock]
+
+
+class Candidates:
+    """Locks, and which of them may be free."""
+
+    __slots__ = (
+        "_again", "_changes", "_due", "_folders", "_for_tasks", "_look_at", "_marks", "_members",
+        "_mutex", "_order", "_ready", "_stale",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._mutex = RLock()
+        self._for_tasks: bool | None = None
+        self._members: dict[Any, None] = {}
+        self._folders: dict[str, _Folder] = {}
+        self._changes: Changes | None = None
+        self._marks: dict[int, list[_Folder]] = {}
+        # Locks that may be free, in the order in which they became so, and whether a report
+        # said it.
+        self._ready: OrderedDict[Any, bool] = OrderedDict()
+        # Locks to be tried again although they seem held, and after how long.
+        self._again: dict[Any, int] = {}
+        # The rest of the locks of this round by the clock, and when to go on with it.
+        self._order: list[Any] = []
+        self._look_at = 0
+        self._due = 0
+        self._stale = True  # whether some folder is to be watched
+
+    # ------------------------------------------------------------------ the members
+
+    def add(self, lock: Any) -> None:
+        """Add a lock; one that is there already stays as it is."""
+        if not isinstance(lock, (InFiles, SlotLock, SharedLock)) or any(
+            inside.native(part).kernel for part in _parts_of(lock)
+        ):
+            raise TypeError(
+                f"a LockSet has locks that are held while their file is there, not {lock!r}"
+            )
+        for_tasks = hasattr(lock, "__aenter__")
+        with self._mutex:
+            if self._members and for_tasks is not self._for_tasks:
+                raise TypeError(
+                    f"{lock!r} can't be in this LockSet: its locks are all of threads or all of "
+                    "tasks"
+                )
+            if lock in self._members:
+                return
+            self._for_tasks = for_tasks
+            for path in _files_of(lock):
+                directory, _, name = path.rpartition(os.sep)
+                folder = self._folders.get(directory)
+                if folder is None:
+                    folder = self._folders[directory] = _Folder(directory or os.sep)
+                    self._stale = True
+                encoded = os.fsencode(name)
+                folder.names[encoded] = (*folder.names.get(encoded, ()), lock)
+                if folder.unnumbered is not None:
+                    folder.unnumbered.add(encoded)
+            self._members[lock] = None
+            self._ready[lock] = False
+
+    def discard(self, lock: Any) -> None:
+        """Remove a lock from the set, if it is there; it stays as it is, held or not."""
+        with self._mutex:
+            if lock not in self._members:
+                return
+            del self._members[lock]
+            self._ready.pop(lock, None)
+            self._again.pop(lock, None)
+            for path in _files_of(lock):
+                directory, _, name = path.rpartition(os.sep)
+                names = self._folders[directory].names
+                left = tuple(x for x in names[os.fsencode(name)] if x is not lock)
+                if left:
+                    names[os.fsencode(name)] = left
+                else:
+                    del names[os.fsencode(name)]
+                if not names:
+                    self._drop(directory)
+
+    def _drop(self, directory: str) -> None:
+        """Watch a directory no longer that has no lock of the set."""
+        folder = self._folders.pop(directory)
+        others = self._marks.get(folder.mark)
+        if others is not None and self._changes is not None:
+            others.remove(folder)
+            if not others:
+                del self._marks[folder.mark]
+                self._changes.unwatch(folder.mark)
+
+    def close(self) -> None:
+        """Give back the descriptor; the next call would open it again."""
+        with self._mutex:
+            changes, self._changes = self._changes, None
+            self._forget()
+        if changes is not None:
+            changes.close()
+
+    def _forget(self) -> None:
+        """Watch all directories anew at the next call."""
+        self._marks = {}
+        for folder in self._folders.values():
+            folder.mark = -1
+        self._stale = True
+
+    def _forget_after_fork(self) -> None:
+        """Forget a thread of the parent, which may have had the mutex."""
+        self._mutex = RLock()
+
+    # ------------------------------------------------------------------ what has changed
+
+    def _hear(self) -> None:
+        """Take in what was reported, and do what is due by the clock."""
+        with self._mutex:
+            if self._stale:
+                self._watch()
+            changes = self._changes
+            if changes is not None and changes.events >= 0:
+                while (count := changes.count()) > 0:
+                    for change in changes.read(count):
+                        self._take_in(*change)
+                    if not changes.is_full(count):
+                        break
+                if count < 0:
+                    self._changes = None
+                    self._forget()
+                    self._watch()
+            if self._due <= now_ns():
+                self._by_clock(now_ns())
+
+    def _watch(self) -> None:
+        """Watch the directories that are not watched, and have their locks looked at."""
+        self._stale = False
+        if self._changes is None:
+            self._changes = Changes()
+        for folder in self._folders.values():
+            mark = self._changes.watch(os.fsencode(folder.directory))
+            if mark == folder.mark:
+                continue
+            old, folder.mark = folder.mark, mark
+            if old in self._marks:
+                self._marks[old].remove(folder)
+                if not self._marks[old]:
+                    del self._marks[old]
+                    self._changes.unwatch(old)
+            if mark >= 0:
+                self._marks.setdefault(mark, []).append(folder)
+            self._look_at_all(folder)
+
+    def _look_at_all(self, folder: _Folder) -> None:
+        """Look at the locks of a directory: something may have changed before it was watched."""
+        folder.unnumbered = None
+        self._look({lock: None for locks in folder.names.values() for lock in locks})
+
+    def _take_in(self, mark: int, what: int, number: int, name: bytes) -> None:
+        """Take in one report."""
+        if mark == ANY:
+            for folder in list(self._folders.values()):
+                self._look_at_all(folder)
+            return
+        for folder in self._marks.get(mark, ()):
+            if what == WATCH_OVER:
+                self._stale = True
+                self._due = self._look_at = 0
+                continue
+            if what == FILE_CLOSED and number:
+                found = folder.name_of(number)
+                if found is None:
+                    continue
+                name = found
+            locks = folder.names.get(name)
+            if locks is None:
+                continue
+            for lock in locks:
+                if what != NAME_MADE:
+                    self._told(lock)
+                elif isinstance(lock, BaseLock):
+                    self._ready.pop(lock, None)
+                    self._again.pop(lock, None)
+            if what != NAME_GONE and folder.unnumbered is not None:
+                folder.unnumbered.add(name)
+                if len(folder.numbers) > 2 * len(folder.names) + _FEW:
+                    folder.unnumbered = None  # most are of files that are gone
+
+    def _told(self, lock: Any) -> None:
+        """Note that a lock may be free, or that its holder may have died."""
+        for part in _parts_of(lock):
+            inside.native(part).look_at = 0  # judge the holder at the next try
+        self._ready[lock] = True
+
+    def _check_again(self, lock: Any, outcome: int) -> None:
+        """Try a lock again soon: a report can come before its effect is visible."""
+        pause = _TURN_CHECK if outcome == TURN else 2 * self._again.get(lock, _FIRST_CHECK // 2)
+        if pause > _LAST_CHECK:
+            self._again.pop(lock, None)
+            return
+        self._again[lock] = pause
+        self._due = min(self._due, now_ns() + pause)
+
+    def _by_clock(self, now: int) -> None:
+        for lock in [*self._again]:
+            if lock not in self._ready:
+                self._told(lock)
+        if self._look_at <= now:
+            self._stale = False
+            self._watch()
+            if not self._order:
+                self._order = list(self._members)
+            blind = any(folder.mark < 0 for folder in self._folders.values())
+            count = len(self._order) if blind else _AT_A_TIME
+            some, self._order = self._order[:count], self._order[count:]
+            self._look(lock for lock in some if lock in self._members)
+            ended = now_ns()
+            pause = _SHARE * (ended - now)
+            if not blind:
+                pause = max(pause, _ROUND * len(some) // max(1, len(self._members)))
+            self._look_at = ended + pause
+        self._due = self._look_at
+
+    def _look(self, locks: Iterable[Any]) -> None:
+        """Look at some locks, and note which ones may be free."""
+        owners = [(lock, part) for lock in locks for part in _parts_of(lock)]
+        outcomes = capi.Batch([inside.native(part) for _, part in owners]).look()
+        if outcomes.count(HELD) == len(outcomes):
+            return
+        for (lock, part), outcome in zip(owners, outcomes, strict=True):
+            if outcome == FREE or (outcome == LOOK and _may_be_free(lock, part)):
+                self._ready.setdefault(lock, False)
+
+
+def _may_be_free(lock: Any, part: Any) -> bool:
+    """Judge the holder of a lock."""
+    if lock is not part or type(lock).try_acquire is not BaseLock.try_acquire:
+        return True  # the lock's own try does it
+    try:
+        return inside.judge(lock, sys._getframe(), may_wait=False)
+    except OSError:
+        return True  # the try will say what is wrong

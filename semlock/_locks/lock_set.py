@@ -1,0 +1,226 @@
+"""``LockSet``: many locks of which a program wants those that get free.
+
+A poll costs what has changed, and not how many locks there are; ``candidates`` tells how that is
+known.  A lock is taken by creating its file, like always.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import sleep
+from weakref import WeakSet
+
+from semlock._core import capi, inside, registry
+from semlock._core.capi import HELD, TURN, now_ns
+from semlock._core.seconds import FOREVER, checked_timeout
+from semlock._locks import mine
+from semlock._locks.base import BaseLock
+from semlock._locks.candidates import Candidates
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import FrameType
+    from typing import Any, Generic, TypeVar
+
+    L = TypeVar("L")
+else:
+
+    class Generic:
+        __slots__ = ()
+        __class_getitem__ = classmethod(lambda cls, _: cls)
+
+    L = None
+
+# A sleeping thread looks so often whether another one has left it something.
+_SLICE = 0.1
+
+
+class LockSet(Candidates, Generic[L]):
+    """A set of locks, of which ``try_acquire`` takes those that have become free.
+
+    :param locks: locks of any kind that has a file: ``Lock``, ``SlotLock``, ``SharedLock`` (as the
+        writer) and those of other lock systems; all of threads, or all of tasks
+
+    Threads may share it, and ``add`` and ``discard`` locks while others use it.  It has one
+    descriptor, which ``close`` or the garbage collector gives back.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __init__(self, locks: Iterable[L] = ()) -> None:
+        super().__init__()
+        for lock in locks:
+            self.add(lock)
+        _sets.add(self)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, lock: object) -> bool:
+        return lock in self._members
+
+    def __iter__(self) -> Iterator[L]:
+        return iter(list(self._members))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} locks>"
+
+    # ------------------------------------------------------------------ acquiring
+
+    def try_acquire(self, limit: int | None = None) -> list[L]:
+        """Take the locks that are free, in the order in which they became so.
+
+        :param limit: how many at most
+        """
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ValueError(f"limit is a number from 1 on, or None for all, not {limit!r}")
+        self._hear()
+        if not self._ready:
+            return []
+        return self._take(limit, sys._getframe(1))
+
+    def _take(self, limit: int | None, frame: FrameType) -> list[Any]:
+        won: list[Any] = []
+        serials: list[Any] = []
+        try:
+            for _ in range(len(self._ready)):
+                if limit is not None and len(won) >= limit:
+                    break
+                if (found := self._next()) is None:
+                    break
+                lock, told = found
+                # Noted before the try, so that an interrupt can't lose a win.
+                won.append(lock)
+                serials.append(
+                    inside.native(lock).serial if isinstance(lock, BaseLock) else None
+                )
+                try:
+                    outcome = _attempt(lock, frame)
+                except OSError:
+                    won.pop()
+                    self._ready[lock] = told  # after the others
+                    if won:
+                        break
+                    raise
+                except BaseException:
+                    self._ready[lock] = told
+                    raise
+                if outcome != capi.OK:
+                    won.pop()
+                    serials.pop()
+                    if told or outcome == TURN:
+                        self._check_again(lock, outcome)
+                else:
+                    self._again.pop(lock, None)
+        except BaseException:
+            for lock, serial in zip(won, serials, strict=False):
+                if serial is not None:
+                    inside.undo(lock, serial)
+                elif lock.held:
+                    lock.release()
+            raise
+        return won
+
+    def _next(self) -> tuple[Any, bool] | None:
+        with self._mutex:
+            return self._ready.popitem(last=False) if self._ready else None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until a lock may be free: ``True``, or ``False`` when the time is over.
+
+        Then ``try_acquire`` tells whether it can be had: another process may be faster.
+        """
+        if self._for_tasks:
+            raise TypeError("these are locks of tasks: await locks.wait_async()")
+        limit = FOREVER if timeout is None else checked_timeout(timeout)
+        end = now_ns() + int(min(limit, FOREVER) * 1e9)
+        refused = False
+        while not self._may_have():
+            left = (end - now_ns()) / 1e9
+            if left <= 0:
+                return False
+            if not refused and timeout is None:
+                self._refuse(sys._getframe(1))
+                refused = True
+            self._sleep(min(left, self._pause()))
+        return True
+
+    def _may_have(self) -> bool:
+        if not self._members:
+            raise ValueError("there is no lock to wait for")
+        self._hear()
+        return bool(self._ready)
+
+    def _refuse(self, frame: FrameType) -> None:
+        """Raise ``LockDeadlockError`` if this thread holds all of the locks."""
+        plain = [lock for lock in self._members if isinstance(lock, BaseLock)]
+        if len(plain) == len(self._members):
+            holder = mine.all_mine(plain, mine.is_of_thread)
+            if holder is not None:
+                mine.refuse(holder, frame)
+
+    def _pause(self) -> float:
+        """Say for how many seconds to sleep without a report."""
+        return min(max(0.0, (self._due - now_ns()) / 1e9), _SLICE)
+
+    def _sleep(self, seconds: float) -> None:
+        changes = self._changes
+        if changes is None or changes.events < 0 or seconds < 0.001:
+            sleep(seconds)
+            return
+        if sys.platform != "win32":  # where no directory is watched
+            from select import POLLIN, poll  # noqa: PLC0415 - for those who wait
+
+            poller = poll()
+            poller.register(changes.events, POLLIN)
+            poller.poll(max(1, int(seconds * 1000)))
+
+    # ------------------------------------------------------------------ for tasks
+
+    async def wait_async(self, timeout: float | None = None) -> bool:
+        """Sleep in the event loop until a lock may be free; see ``wait``."""
+        from semlock._waiting.listening import listen  # noqa: PLC0415 - for those who have a loop
+
+        limit = FOREVER if timeout is None else checked_timeout(timeout)
+        end = now_ns() + int(min(limit, FOREVER) * 1e9)
+        while not self._may_have():
+            left = (end - now_ns()) / 1e9
+            if left <= 0:
+                return False
+            changes = self._changes
+            events = -1 if changes is None else changes.events
+            await listen(events, min(left, self._pause()))
+        return True
+
+    def __aiter__(self) -> LockSet[L]:
+        return self
+
+    async def __anext__(self) -> L:
+        """Take the next lock that gets free, and give it; it ends when the set is empty."""
+        while self._members:
+            for lock in self.try_acquire(1):
+                return lock
+            await self.wait_async()
+        raise StopAsyncIteration
+
+
+def _attempt(lock: Any, frame: FrameType) -> int:
+    """Try a lock once, without a pause: OK, TURN (free for another waiter) or HELD."""
+    if type(lock).try_acquire is BaseLock.try_acquire:
+        outcome = inside.try_once(lock)
+        if outcome == HELD or (outcome == TURN and inside.is_fair(lock)):
+            return outcome
+        return capi.OK if inside.has_won(lock, outcome, frame) else HELD
+    return capi.OK if lock.try_acquire() else HELD
+
+
+_sets: WeakSet[LockSet[Any]] = WeakSet()
+
+
+def _forget() -> None:
+    for locks in list(_sets):
+        inside.forget_after_fork(locks)
+
+
+registry.on_fork(_forget)

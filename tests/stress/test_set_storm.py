@@ -1,0 +1,104 @@
+"""A set of locks worked by six processes under kills: each in turn, none lost, none twice."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+
+import semlock
+from support import KILL
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills are for POSIX")
+
+LOCKS = 1000
+WORKERS = 6
+
+# Each hold is noted by the file of the lock's number, which must not be there: it is made by a
+# name of the worker, and removed before the release.  A killed worker leaves it; who takes the
+# dead one's lock finds it there, and whose it is.
+WORKER = """
+import os, sys, random, semlock
+count, directory, mode = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+order = list(range(count))
+random.shuffle(order)
+locks = semlock.LockSet(
+    semlock.Lock(os.path.join(directory, f"{n}.lock"), durability="none") for n in order
+)
+inside, log = os.path.join(directory, "inside"), os.open(
+    os.path.join(directory, "log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+print("ready", flush=True)
+while True:
+    for lock in locks.try_acquire(limit=random.choice((1, 4, 50, None))):
+        number = os.path.basename(lock.path).partition(".")[0]
+        place = os.path.join(inside, number)
+        try:
+            os.close(os.open(place, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            # Left by a killed one: it may be gone, and then no other may be inside.
+            owner = os.readlink(place + ".who") if os.path.lexists(place + ".who") else "0"
+            if owner != "0" and os.path.exists(f"/proc/{owner}/exe"):
+                os.write(log, f"twice {number} {owner} {os.getpid()}\\n".encode())
+        try:
+            os.unlink(place + ".who")
+        except FileNotFoundError:
+            pass
+        os.symlink(str(os.getpid()), place + ".who")
+        os.write(log, f"held {number}\\n".encode())
+        os.unlink(place + ".who")
+        os.unlink(place)
+        lock.release()
+    locks.wait(0.02)
+"""
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(LOCKS, marks=pytest.mark.stress)])
+def test_locks_of_a_set_under_kills(tmp_path, count):
+    seconds = float(os.environ.get("SEMLOCK_STRESS_SECONDS", "20")) if count == LOCKS else 2.0
+    (tmp_path / "inside").mkdir()
+
+    def start():
+        process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(count), str(tmp_path), "set"],
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout.readline()
+        return process
+
+    workers = [start() for _ in range(WORKERS if count == LOCKS else 2)]
+    kills = 0
+    end = time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            time.sleep(random.uniform(0.02, 0.3))
+            index = random.randrange(len(workers))
+            workers[index].send_signal(KILL)
+            workers[index].wait()
+            workers[index].stdout.close()
+            workers[index] = start()
+            kills += 1
+    finally:
+        for worker in workers:
+            worker.send_signal(KILL)
+            worker.wait()
+            worker.stdout.close()
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert kills > 2
+    assert not [line for line in lines if line.startswith("twice")]
+    held = {line.split()[1] for line in lines if line.startswith("held")}
+    assert len(held) == count, "some locks were never had"
+    # All are dead: each lock is had by one more, and none is lost.
+    last = semlock.LockSet(
+        semlock.Lock(tmp_path / f"{number}.lock", durability="none") for number in range(count)
+    )
+    got = set()
+    end = time.monotonic() + 30
+    while len(got) < count and time.monotonic() < end:
+        if last.wait(1):
+            got.update(last.try_acquire())
+    assert len(got) == count
+    for lock in got:
+        lock.release()
+    semlock.clean(tmp_path)
