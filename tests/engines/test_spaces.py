@@ -15,6 +15,7 @@ import semlock
 import servers
 from engine_urls import url_of
 from memory_engine import Server, space_on
+from semlock._events.tap import listen, unlisten
 from support import PATIENCE, wait_until
 
 TTL = 1.0
@@ -418,6 +419,28 @@ def test_a_name_that_can_be_none_is_refused(space, name):
 def test_a_name_that_is_no_text_is_refused(space, name):
     with pytest.raises(TypeError, match="name is text"):
         space.Lock(name)
+
+
+def test_what_locks_on_an_engine_do_is_traced_and_counted(pair, tmp_path):
+    events, mine = [], pair[0].Lock("deploy", tag="v1")
+    listener = lambda event, path, at, fields: events.append((event, path))  # noqa: E731
+    listen(listener)
+    try:
+        with mine:
+            assert not pair[1].Lock("deploy").try_acquire()
+            with pytest.raises(semlock.LockTimeoutError):
+                pair[1].Lock("deploy").acquire(timeout=0.05)
+        mine.acquire()
+        pair[1].remove("deploy", force=True)
+        with pytest.raises(semlock.LockLostError):
+            mine.release()
+    finally:
+        unlisten(listener)
+    assert {path for _, path in events} == {mine.path}
+    assert [event for event, _ in events if event not in ("lost", "release")] == [
+        "request", "acquire", "refused", "request", "wait", "timeout", "request", "acquire",
+    ]  # fmt: skip
+    assert [event for event, _ in events].count("release") in (1, 2)
 
 
 # ---------------------------------------------------------------- spaces
