@@ -89,6 +89,7 @@ typedef char semlock_os_char;
 int semlock_object_bind(semlock_lock *lock, const semlock_pool *pool);
 int semlock_object_borrow(semlock_lock *lock, const semlock_pool *pool, int64_t *owner);
 void semlock_object_return(semlock_lock *lock, int64_t owner);
+int semlock_object_seize(semlock_lock *lock, const semlock_pool *pool);
 int semlock_object_begin(semlock_lock *lock, const semlock_pool *pool);
 int semlock_object_won(semlock_lock *lock, const semlock_record *record);
 int semlock_object_failed(semlock_lock *lock, int outcome);
@@ -158,6 +159,8 @@ int semlock_remove_opened(const char *path, const semlock_view *judged, semlock_
 int semlock_is_at_path(const semlock_lock *lock);
 int semlock_publish_kept(semlock_lock *lock, semlock_pool *pool);
 int semlock_create_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_record *record);
+int semlock_prepare_file(semlock_lock *lock, semlock_pool *pool, const semlock_record *record);
+int semlock_publish_prepared(semlock_lock *lock, semlock_pool *pool);
 int semlock_file_is_open(semlock_file *file);
 int semlock_path_has(const semlock_lock *lock, semlock_os_file opened, semlock_view *found);
 int semlock_with_held(semlock_lock *lock, semlock_pool *pool,
@@ -177,6 +180,7 @@ int semlock_has_umask(semlock_file *file);
 /* common/pool.c: kept claims. */
 int semlock_pool_take(semlock_pool *pool, const semlock_lock *lock, int32_t mode,
                       semlock_file *file);
+int semlock_pool_has(const semlock_pool *pool, const semlock_lock *lock);
 int semlock_pool_wants(semlock_pool *pool, const semlock_lock *lock);
 void semlock_pool_drain_entered(semlock_pool *pool, const char *directory, int32_t length);
 int semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file *file);
@@ -205,6 +209,8 @@ typedef struct {
 int semlock_seen_held(semlock_lock *lock, int64_t now);
 int semlock_seen_held_in(semlock_round *round, semlock_lock *lock);
 int semlock_look_in(semlock_round *round, semlock_lock *lock, int seen_free);
+void semlock_prepare(semlock_lock *lock, semlock_pool *pool);
+void semlock_unprepare(semlock_lock *lock, semlock_pool *pool);
 
 /* The kernel's lock on the file at a path: posix/kernel.c, windows/kernel.c. */
 int semlock_kernel_take(semlock_lock *lock, semlock_pool *pool);
@@ -284,11 +290,15 @@ int semlock_ticket_pass(const semlock_queue *queue, uint64_t number);
 #else
 #define SEMLOCK_ALONE_NS 100000000 /* a wait up to this is not worth a ticket */
 #endif
+int semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock,
+                                semlock_pool *pool, int64_t until);
+int semlock_waiting_is_next(const semlock_waiting *waiting);
 void semlock_waiting_by_turns(semlock_waiting *waiting);
 void semlock_waiting_look_at_all(semlock_waiting *waiting);
 void semlock_waiting_bereft(semlock_waiting *waiting);
 void semlock_waiting_is_first(semlock_waiting *waiting, uint64_t before);
 /* Its steps, which each platform implements. */
+int semlock_waiting_once(semlock_waiting *waiting, semlock_pool *pool, int64_t until);
 int64_t semlock_process_open(int64_t events, int64_t pid);
 void semlock_process_close(int64_t events, int64_t process);
 int semlock_path_is_free(const char *path);

@@ -293,11 +293,15 @@
  *   An event source may become available later, so each look every 1 to 2 seconds
  *   asks for one.  On Windows the caller pauses.
  *
+ *   A prepared claim: on local filesystems of Linux the waiter that is next to try makes
+ *   its file, all but the link, before it sleeps (at most SEMLOCK_PREPARED in a process).
+ *   The event that ends the sleep is read only if its try fails: the link waits for the
+ *   removal in progress.
+ *
  *   With a time in the past a call that waits does all that is due, without a sleep.
  *
- *   On Windows no signal can interrupt the sleep, so a wait returns to Python every
- *   0.1 seconds as if interrupted, and then looks without an event too.  An event
- *   loop's wait gets no events there and looks by the clock.
+ *   On Windows no signal can end the sleep, so a wait returns to Python every 0.1 seconds
+ *   and then looks, too.  An event loop's wait gets no events there and looks by the clock.
  *
  * THE QUEUE
  *
@@ -305,9 +309,8 @@
  *   P's last part, ".queue".  Each has a ticket there: a file whose name is the
  *   time at which it asked for the lock, in nanoseconds of the monotonic clock.  A
  *   waiter creates its ticket, reads the directory, and follows the nearest living
- *   ticket before its own.  It is woken when that one ends, and then reads the
- *   directory again.  Only the first waiter watches P.  So waiters are woken one at
- *   a time, in order.
+ *   ticket before its own until that ends; then it reads the directory again.  Only the
+ *   first waiter watches P.  So waiters are woken one at a time, in order.
  *
  *               ticket          its owner lives while     the next waiter is woken by
  *     Linux     FIFO            the FIFO has a writer     POLLHUP
@@ -317,14 +320,12 @@
  *               deleted on                                then a check of the ticket
  *               close                                     before, and of P every 0.1 s
  *
- *   A FIFO needs no inotify instance, and works on FUSE.  There is no queue where
- *   other machines may wait: on network filesystems, and outside Linux wherever the
- *   system does not report changes.
+ *   A FIFO works on FUSE too.  There is no queue where other machines may wait: on network
+ *   filesystems, and outside Linux wherever the system does not report changes.
  *
- *   A ticket whose owner is dead is removed by any process that finds it.  (On
- *   Windows the system removes it.)  The last waiter to leave removes the directory.
- *   After a wait of 0.12 seconds a file with the suffix ".who" beside the ticket
- *   shows people who waits; on Windows the ticket itself shows it.
+ *   A ticket whose owner is dead is removed by any process that finds it (on Windows
+ *   by the system), the directory by the last waiter.  After 0.12 seconds a file with
+ *   the suffix ".who" beside the ticket shows people who waits; on Windows the ticket.
  *
  *   A lock acquired by waiting keeps its ticket until it is released.  Its owner
  *   marks it: with an exclusive flock on the FIFO, or a shared flock where waiters
@@ -332,8 +333,7 @@
  *   wakes the next one by ending it.  On Windows a winner keeps no ticket; the
  *   directory's change wakes the waiters.
  *
- *   The queue gives an order and nothing else: a lock is acquired by creating P.
- *   Foreign programs know nothing of it and may always try.
+ *   The queue gives an order and nothing else: foreign programs may always try.
  *
  *   A waiter that does not use its turn delays the others by 0.3 seconds at most.
  *   The waiters behind it get events of P too, but do nothing for 0.12 seconds.

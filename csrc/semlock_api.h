@@ -126,6 +126,7 @@
 
 #define SEMLOCK_RECORD_LIMIT 65536 /* bytes of the largest record */
 #define SEMLOCK_POOL_SLOTS 16      /* the most kept claims of a process */
+#define SEMLOCK_PREPARED 4         /* the most files that its waits prepare */
 #define SEMLOCK_REWRITE_LIMIT 4096 /* the same for a record that is rewritten: one page */
 #define SEMLOCK_SEEN 32            /* directories in which a release is remembered */
 #define SEMLOCK_BURSTS 256         /* paths whose bursts are remembered */
@@ -226,6 +227,7 @@ typedef struct {
     uint64_t content; /* a hash of them; of all bytes without a token */
     int64_t written;  /* wall clock ns of the last acquire or refresh */
     int32_t strict;   /* always compare its record, also with an unchanged mtime */
+    int32_t prepared; /* `file` is finished and has no name: a waiter's next try links it */
     semlock_file file;
     semlock_ticket ticket; /* kept while it is held, if it was acquired in a queue */
     char token[36];
@@ -294,6 +296,7 @@ typedef struct {
     int32_t bare;          /* held locks whose descriptors were closed */
     int32_t no_link_by_fd; /* links until linkat(AT_EMPTY_PATH) is tried again */
     int32_t keep;          /* how many claims may be kept, 0 none */
+    int32_t prepared;      /* files that waits have prepared */
     uint64_t seen_count;
     uint64_t seen[32];
     semlock_slot slots[16];
@@ -423,24 +426,27 @@ typedef struct {
     semlock_place *place; /* NULL: no order */
     semlock_watch *watches;
     int32_t count;
-    int32_t which;     /* the watch of the last outcome */
-    int32_t queued;    /* the watch of the place, -1: all */
-    int64_t events;    /* the event source, -1 none */
-    int32_t lent;      /* the event source belongs to an event loop */
-    int32_t deaf;      /* this filesystem reports no events */
-    int32_t unqueued;  /* no queue is possible on it */
-    int32_t blind;     /* not all paths are watched */
-    int32_t unpaced;   /* the caller pauses when blind */
-    int32_t postponed; /* some watches have an again_at */
-    int32_t kernel;    /* some watches ask the kernel, and not each release is an event */
-    int32_t looked;    /* it was checked that the caller does not wait for itself */
-    int32_t started;   /* it has something to give back at its end */
-    int64_t life;      /* of the process in which it was started */
-    int32_t began;     /* it was decided whether to join the queue at once */
-    int32_t unread;    /* the event source may have stale events */
-    int32_t followed;  /* the watch whose holder `process` is */
-    int64_t process;   /* a handle of the holder's process, -1 none */
-    int64_t recheck;   /* interval to the next look after an event without effect */
+    int32_t which;       /* the watch of the last outcome */
+    int32_t queued;      /* the watch of the place, -1: all */
+    int64_t events;      /* the event source, -1 none */
+    int32_t lent;        /* the event source belongs to an event loop */
+    int32_t deaf;        /* this filesystem reports no events */
+    int32_t unqueued;    /* no queue is possible on it */
+    int32_t blind;       /* not all paths are watched */
+    int32_t unpaced;     /* the caller pauses when blind */
+    int32_t postponed;   /* some watches have an again_at */
+    int32_t kernel;      /* some watches ask the kernel, and not each release is an event */
+    int32_t looked;      /* it was checked that the caller does not wait for itself */
+    int32_t started;     /* it has something to give back at its end */
+    int64_t life;        /* of the process in which it was started */
+    int32_t began;       /* it was decided whether to join the queue at once */
+    int32_t unread;      /* the event source may have stale events */
+    semlock_lock *lock;  /* its file is prepared before the sleep; NULL: none */
+    int32_t tried;       /* tried at an event that is not read yet */
+    const void *signals; /* unblocked during the sleep only; NULL: all the time */
+    int32_t followed;    /* the watch whose holder `process` is */
+    int64_t process;     /* a handle of the holder's process, -1 none */
+    int64_t recheck;     /* interval to the next look after an event without effect */
     int64_t recheck_at;
     int64_t pause; /* length of the last pause, ns */
     int64_t pause_at;

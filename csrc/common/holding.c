@@ -144,6 +144,7 @@ semlock_forget(semlock_lock *lock, semlock_pool *pool)
 {
     semlock_enter(pool);
     semlock_object_bind(lock, pool);
+    semlock_unprepare(lock, pool);
     semlock_held_close(lock, pool);
     semlock_object_freed(lock);
     semlock_leave(pool);

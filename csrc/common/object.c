@@ -70,7 +70,7 @@ semlock_object_bind(semlock_lock *lock, const semlock_pool *pool)
     held = semlock_load32(&lock->held) || semlock_load64(&lock->owner) != 0;
     if (was != 0) {
         lock->ticket.handle = -1;
-        lock->waited = 0;
+        lock->waited = lock->prepared = 0;
         semlock_store32(&lock->expect_held, 0);
         semlock_store64(&lock->look_at, 0);
         semlock_store64(&lock->holder, 0);
@@ -97,6 +97,24 @@ semlock_holds(semlock_lock *lock, semlock_pool *pool)
     }
     semlock_leave(pool);
     return outcome;
+}
+
+/* Own the object for a moment if it is free, as a try does: 1, or 0 if it is not free.  A try
+ * of another thread lasts microseconds. */
+int
+semlock_object_seize(semlock_lock *lock, const semlock_pool *pool)
+{
+    int64_t owner;
+
+    semlock_object_bind(lock, pool);
+    while (!semlock_swap_if64(&lock->owner, 0, TRYING - semlock_thread())) {
+        owner = semlock_load64(&lock->owner);
+        if (owner >= TRYING && owner != 0) {
+            return 0;
+        }
+        semlock_yield();
+    }
+    return 1;
 }
 
 /* Start a try: SEMLOCK_OK, or the reason why this object cannot be acquired. */

@@ -60,6 +60,19 @@ semlock_pool_take(semlock_pool *pool, const semlock_lock *lock, int32_t mode,
     return 0;
 }
 
+/* Is there a kept claim for this lock's directory?  A hint: another thread may take it. */
+int
+semlock_pool_has(const semlock_pool *pool, const semlock_lock *lock)
+{
+    for (int i = 0; i < SEMLOCK_POOL_SLOTS; i++) {
+        if (semlock_load32(&pool->slots[i].state) == 1 &&
+            semlock_load64(&pool->slots[i].directory_hash) == lock->directory_hash) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Was a lock in this directory released before, recently?  Then this one is worth keeping. */
 int
 semlock_pool_wants(semlock_pool *pool, const semlock_lock *lock)

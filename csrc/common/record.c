@@ -131,6 +131,9 @@ semlock_fill(semlock_lock *lock, semlock_pool *pool, const semlock_record *recor
         return error;
     }
     file->length = record->length;
+    if (lock->prepared && before == record->length) {
+        return 0; /* it was synced: a power cut leaves this record or the one before */
+    }
     return make_durable(file, pool, record->durability, before == record->length);
 }
 

@@ -1,5 +1,7 @@
 /* Trying to acquire.  How the file comes to its path is the platform's: posix/create.c,
  * windows/create.c. */
+#include <errno.h>
+
 #include "core.h"
 
 #define JUDGED_AT_LEAST 8 /* so many locks of a round are judged if they are due */
@@ -29,6 +31,76 @@ create_kept(semlock_lock *lock, semlock_pool *pool, const semlock_record *record
     return outcome;
 }
 
+/* The file that a wait has prepared comes to P.  It stays prepared while P is taken. */
+static int
+create_prepared(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
+{
+    int outcome = SEMLOCK_CHANGED;
+
+    lock->file.witness_at = record->witness_at;
+    if (lock->file.mode == record->mode && semlock_file_is_open(&lock->file)) {
+        outcome = semlock_fill(lock, pool, record);
+    }
+    if (outcome == 0) {
+        outcome = semlock_publish_prepared(lock, pool);
+    }
+    if (outcome != SEMLOCK_HELD && outcome != -EINTR) {
+        lock->prepared = 0;
+        semlock_add32(&pool->prepared, -1);
+        if (outcome != SEMLOCK_OK) {
+            semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
+        }
+    }
+    return outcome;
+}
+
+static int
+is_worth_preparing(const semlock_lock *lock, const semlock_pool *pool)
+{
+    const semlock_record *record = lock->record;
+
+    return lock->kernel == SEMLOCK_BY_FILE && record != NULL && !record->in_place &&
+           !record->detached && (record->life == 0 || record->life == pool->life) &&
+           !semlock_pool_has(pool, lock);
+}
+
+/* Before a wait sleeps: make all of the lock's file that does not need the lock, unless a kept
+ * claim will do.  Only a few at a time, because each has a descriptor.  What fails here is
+ * left to the try, which reports it. */
+void
+semlock_prepare(semlock_lock *lock, semlock_pool *pool)
+{
+    if (lock->prepared || semlock_load32(&pool->prepared) >= SEMLOCK_PREPARED ||
+        !semlock_object_seize(lock, pool)) {
+        return;
+    }
+    if (!lock->prepared && is_worth_preparing(lock, pool)) {
+        if (semlock_add32(&pool->prepared, 1) < SEMLOCK_PREPARED &&
+            semlock_prepare_file(lock, pool, lock->record) == SEMLOCK_OK) {
+            lock->prepared = 1;
+        }
+        else {
+            semlock_add32(&pool->prepared, -1);
+            semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
+        }
+    }
+    semlock_object_failed(lock, 0);
+}
+
+/* The wait is over: dispose of a prepared file that was not used. */
+void
+semlock_unprepare(semlock_lock *lock, semlock_pool *pool)
+{
+    if (lock->prepared && semlock_object_seize(lock, pool)) {
+        if (lock->prepared) {
+            lock->prepared = 0;
+            semlock_add32(&pool->prepared, -1);
+            semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
+        }
+        semlock_object_failed(lock, 0);
+    }
+}
+
 static int
 attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, int seen_free,
         int anyway)
@@ -46,6 +118,13 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, in
         if (outcome != SEMLOCK_OK) {
             return outcome;
         }
+    }
+    if (lock->prepared) {
+        outcome = create_prepared(lock, pool, record);
+        if (outcome == SEMLOCK_OK || outcome == SEMLOCK_HELD || outcome == -EINTR) {
+            return outcome;
+        }
+        /* As with a kept file. */
     }
     if (!record->in_place && !record->detached &&
         semlock_pool_take(pool, lock, record->mode, &lock->file)) {

@@ -8,16 +8,17 @@
  * (SEMLOCK_LOOK, _BLIND, _TIME) or of the try; SEMLOCK_OK ends the wait too.  SEMLOCK_RACED:
  * other processes were faster so often that the caller should pause. */
 int
-semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
-                     int64_t until)
+semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
+                            int64_t until)
 {
+    waiting->lock = lock;
     if (SEMLOCK_ALONE_NS > 0 && !waiting->began && waiting->place != NULL && !waiting->blind &&
         semlock_may_wait_alone(lock, pool)) {
         waiting->place->alone_until = semlock_now_ns() + SEMLOCK_ALONE_NS;
     }
     waiting->began = 1;
     for (int races = 0; races < RACES; races++) {
-        int outcome = semlock_waiting_wait(waiting, pool, until);
+        int outcome = semlock_waiting_once(waiting, pool, until);
 
         if (outcome != SEMLOCK_FREE) {
             return outcome;
@@ -33,6 +34,16 @@ semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool 
         semlock_contended_now(pool, lock);
     }
     return SEMLOCK_RACED;
+}
+
+/* Is no other waiter known to be before this one?  Then it is the next to try. */
+int
+semlock_waiting_is_next(const semlock_waiting *waiting)
+{
+    const semlock_place *place = waiting->place;
+
+    return place == NULL || place->refused || place->alone_until != 0 ||
+           (place->ticket.handle != -1 && place->before == 0);
 }
 
 /* From now on the wait takes a ticket. */

@@ -192,7 +192,7 @@ semlock_events_wait(int64_t events, int64_t process, int64_t bell, int64_t until
         time.tv_sec = (time_t)(left / 1000000000);
         time.tv_nsec = (long)(left % 1000000000);
         n = ppoll(what, 3, &time, signals);
-    } while (n > 0 && leave_out(what, 3));
+    } while (n > 0 && room > 0 && leave_out(what, 3));
     if (n < 0) {
         return -errno;
     }
@@ -202,7 +202,7 @@ semlock_events_wait(int64_t events, int64_t process, int64_t bell, int64_t until
     if (what[1].revents != 0) {
         return SEMLOCK_GONE;
     }
-    if (what[0].revents != 0) {
+    if (what[0].revents != 0 && room > 0) {
         *count = read_events(events, marks, room - 1);
         if (*count < 0) {
             *count = 0;

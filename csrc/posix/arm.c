@@ -41,8 +41,8 @@ stand_in_queue(semlock_waiting *waiting, semlock_pool *pool)
 
 /* The lock is free, and we were first when the queue was read.  Has an older ticket come back
  * since? */
-static int
-others_came_before(semlock_waiting *waiting, int32_t which, semlock_pool *pool)
+int
+semlock_waiting_others_came(semlock_waiting *waiting, int32_t which, semlock_pool *pool)
 {
     semlock_place *place = waiting->place;
 
@@ -88,7 +88,7 @@ arm(semlock_waiting *waiting, semlock_pool *pool)
         if (watch->due && watch->again_at == 0 &&
             (behind == SEMLOCK_OK || i != waiting->queued)) {
             outcome = semlock_waiting_look(waiting, watch, pool);
-            if (outcome == SEMLOCK_FREE && others_came_before(waiting, i, pool)) {
+            if (outcome == SEMLOCK_FREE && semlock_waiting_others_came(waiting, i, pool)) {
                 return SEMLOCK_ARMED;
             }
             if (outcome != SEMLOCK_ARMED) {
@@ -159,6 +159,10 @@ semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
     semlock_waiting_bind(waiting, pool);
     semlock_enter(pool);
     outcome = arm(waiting, pool);
+    if (outcome == SEMLOCK_ARMED && waiting->lock != NULL &&
+        semlock_waiting_is_next(waiting)) {
+        semlock_prepare(waiting->lock, pool);
+    }
     semlock_leave(pool);
     if ((outcome == SEMLOCK_BLIND || looks_by_clock(waiting, outcome)) &&
         waiting->pause_at == 0 && !waiting->unpaced) {

@@ -124,10 +124,10 @@ try_named(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
     return outcome;
 }
 
-/* Create without a name: a kill leaves nothing. -EOPNOTSUPP where this is not supported, so
- * that try_named is used. */
+/* Make the file, whole and without a name: a kill leaves nothing.  -EOPNOTSUPP where this is
+ * not supported, so that try_named is used. */
 static int
-try_unnamed(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
+make_unnamed(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
 {
     char directory[SEMLOCK_PATH_ROOM];
     semlock_file *file = &lock->file;
@@ -143,15 +143,44 @@ try_unnamed(semlock_lock *lock, semlock_pool *pool, const semlock_record *record
         return outcome;
     }
     outcome = adopt(file, pool, record);
-    if (outcome == 0) {
-        outcome = semlock_fill(lock, pool, record);
+    return outcome == 0 ? semlock_fill(lock, pool, record) : outcome;
+}
+
+static int
+link_unnamed(semlock_lock *lock, semlock_pool *pool)
+{
+    int outcome = semlock_system_link_unnamed((int)lock->file.handle, lock->path, pool);
+
+    return outcome < 0 ? link_failed(&lock->file, lock->path, -outcome) : outcome;
+}
+
+static int
+try_unnamed(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
+{
+    int outcome = make_unnamed(lock, pool, record);
+
+    return outcome == 0 ? link_unnamed(lock, pool) : outcome;
+}
+
+/* All that can be done before the lock is free.  Only on a local filesystem, where the answer
+ * of the link is believed; and not with the last descriptors that the process may open. */
+int
+semlock_prepare_file(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
+{
+    int outcome = make_unnamed(lock, pool, record);
+
+    if (outcome == 0 && (!lock->file.local || semlock_is_scarce((int)lock->file.handle))) {
+        outcome = SEMLOCK_CHANGED;
     }
-    if (outcome == 0) {
-        outcome = semlock_system_link_unnamed((int)file->handle, lock->path, pool);
-        if (outcome < 0) {
-            outcome = link_failed(file, lock->path, -outcome);
-        }
-    }
+    return outcome;
+}
+
+int
+semlock_publish_prepared(semlock_lock *lock, semlock_pool *pool)
+{
+    int outcome = link_unnamed(lock, pool);
+
+    lock->file.whole = outcome == SEMLOCK_OK;
     return outcome;
 }
 

@@ -83,7 +83,7 @@ reset_pool(semlock_pool *pool)
     memset(pool->seen, 0, sizeof pool->seen);
     semlock_events_forget_kept(pool);
     pool->reserve = 0;
-    pool->bare = 0;
+    pool->bare = pool->prepared = 0;
 }
 
 /* Reset the process state and the pool after a fork, in one thread.  In the parent a thread

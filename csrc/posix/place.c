@@ -23,6 +23,7 @@ semlock_place_tell(semlock_place *place)
     int fd;
 
     place->ticket.told = 1;
+    place->due = place->due || place->before == 0; /* our file changes the queue's mtime */
     if (length == 0 ||
         semlock_ticket_path(name, &queue, place->ticket.number, SEMLOCK_WHO) != 0) {
         return;

@@ -46,6 +46,14 @@ void semlock_process_forget(int64_t process);
 int semlock_system_exists(const char *path);
 int semlock_system_hears(const char *directory);
 
+/* Can a try be made before the event that causes it is read?  kqueue takes the event with the
+ * sleep. */
+#if defined(__linux__)
+#define SEMLOCK_TRIES_UNREAD 1
+#else
+#define SEMLOCK_TRIES_UNREAD 0
+#endif
+
 /* Tickets: linux/tickets.c, kqueue/tickets.c. */
 #define SEMLOCK_TICKET_MODE 0644
 int semlock_system_queues(const char *directory);

@@ -80,16 +80,34 @@ hears_events(const semlock_waiting *waiting)
             waiting->place->alarm_at == 0 || waiting->place->mark >= 0);
 }
 
+/* May an event of the lock be answered by a try, before it is read?  The removal of the file
+ * ends before a link to its name can begin, so the try is as good as a look, and a call less.
+ * A try that fails is followed by a look. */
 static int
-sleep_with(semlock_waiting *waiting, int64_t until, const sigset_t *signals)
+may_try_unread(const semlock_waiting *waiting)
+{
+    return SEMLOCK_TRIES_UNREAD && waiting->lock != NULL && waiting->lock->prepared &&
+           !waiting->tried && waiting->count == 1 && semlock_waiting_is_next(waiting);
+}
+
+/* Sleep: SEMLOCK_FREE for an event that is to be answered by a try. */
+static int
+sleep_with(semlock_waiting *waiting, int64_t until)
 {
     int64_t marks[MARKS];
     int32_t count;
     int64_t events = hears_events(waiting) ? waiting->events : -1;
     int64_t bell = waiting->place == NULL ? -1 : waiting->place->bell;
-    int outcome = semlock_events_wait(events, waiting->process, bell, until, signals, marks,
-                                      MARKS, &count);
+    int unread = may_try_unread(waiting);
+    int outcome = semlock_events_wait(events, waiting->process, bell, until, waiting->signals,
+                                      marks, unread ? 0 : MARKS, &count);
 
+    if (outcome == SEMLOCK_OK && unread && bell < 0) {
+        waiting->tried = waiting->unread = 1;
+        waiting->which = 0;
+        return SEMLOCK_FREE;
+    }
+    waiting->tried = 0;
     if (outcome == SEMLOCK_GONE) {
         semlock_waiting_bereft(waiting);
         waiting->recheck = 0;
@@ -106,7 +124,8 @@ int
 semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
 {
     semlock_waiting_bind(waiting, pool);
-    return sleep_with(waiting, until, NULL);
+    waiting->tried = 1; /* the caller wants to be told of the event */
+    return sleep_with(waiting, until);
 }
 
 /* Do what is due by the clock. */
@@ -146,8 +165,8 @@ see_to_times(semlock_waiting *waiting, semlock_pool *pool)
 /* Wait in one call, until there is something to do (SEMLOCK_FREE: try; SEMLOCK_LOOK: judge),
  * no event can come and the caller pauses itself (SEMLOCK_BLIND), or the time is over
  * (SEMLOCK_TIME).  With a time in the past it does all that is due and does not sleep. */
-static int
-wait_with(semlock_waiting *waiting, semlock_pool *pool, int64_t until, const sigset_t *signals)
+int
+semlock_waiting_once(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
 {
     int late = 0;
 
@@ -165,11 +184,15 @@ wait_with(semlock_waiting *waiting, semlock_pool *pool, int64_t until, const sig
         }
         late = semlock_now_ns() >= until;
         limit = until < waiting->look_at ? until : waiting->look_at;
-        outcome = sleep_with(waiting, limit, signals);
+        outcome = sleep_with(waiting, limit);
         if (outcome == SEMLOCK_TIME) {
             if (until <= waiting->look_at) {
                 return outcome;
             }
+        }
+        else if (outcome == SEMLOCK_FREE && waiting->lock->turns == SEMLOCK_FAIR &&
+                 semlock_waiting_others_came(waiting, 0, pool)) {
+            continue;
         }
         else if (outcome != SEMLOCK_OK) {
             return outcome;
@@ -179,18 +202,47 @@ wait_with(semlock_waiting *waiting, semlock_pool *pool, int64_t until, const sig
 
 /* Signals are unblocked only during the sleep, atomically by ppoll where the system has it.  A
  * signal between the last look and the sleep would otherwise not end the sleep. */
+static int
+block_signals(semlock_waiting *waiting, sigset_t *before)
+{
+    sigset_t all;
+
+    sigfillset(&all);
+    waiting->signals = pthread_sigmask(SIG_SETMASK, &all, before) == 0 ? before : NULL;
+    return waiting->signals != NULL;
+}
+
+static void
+unblock_signals(semlock_waiting *waiting, const sigset_t *before)
+{
+    waiting->signals = NULL;
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
 int
 semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
 {
-    sigset_t all, before;
-    int outcome;
+    sigset_t before;
+    int blocked = block_signals(waiting, &before);
+    int outcome = semlock_waiting_once(waiting, pool, until);
 
-    sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) {
-        return wait_with(waiting, pool, until, NULL);
+    if (blocked) {
+        unblock_signals(waiting, &before);
     }
-    outcome = wait_with(waiting, pool, until, &before);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return outcome;
+}
+
+int
+semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
+                     int64_t until)
+{
+    sigset_t before;
+    int blocked = block_signals(waiting, &before);
+    int outcome = semlock_waiting_take_inside(waiting, lock, pool, until);
+
+    if (blocked) {
+        unblock_signals(waiting, &before);
+    }
     return outcome;
 }
 
@@ -228,6 +280,10 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
     if (waiting->process >= 0) {
         semlock_process_close(waiting->events, waiting->process);
         waiting->process = -1;
+    }
+    if (waiting->lock != NULL) {
+        semlock_unprepare(waiting->lock, pool);
+        waiting->lock = NULL;
     }
     semlock_leave(pool);
     waiting->events = -1;

@@ -28,6 +28,7 @@ int64_t semlock_spread(const void *who, int64_t span);
 int semlock_waiting_watch_over(semlock_waiting *waiting, semlock_pool *pool);
 
 /* posix/arm.c */
+int semlock_waiting_others_came(semlock_waiting *waiting, int32_t which, semlock_pool *pool);
 int64_t semlock_waiting_tell_at(const semlock_place *place);
 
 /* posix/news.c */

@@ -226,6 +226,24 @@ semlock_create_fresh(semlock_lock *lock, semlock_pool *pool, const semlock_recor
     return outcome;
 }
 
+/* Windows has no file without a name, so nothing is prepared: a kill would leave it. */
+int
+semlock_prepare_file(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
+{
+    (void)lock;
+    (void)pool;
+    (void)record;
+    return SEMLOCK_CHANGED;
+}
+
+int
+semlock_publish_prepared(semlock_lock *lock, semlock_pool *pool)
+{
+    (void)lock;
+    (void)pool;
+    return SEMLOCK_CHANGED;
+}
+
 int
 semlock_is_at_path(const semlock_lock *lock)
 {

@@ -244,7 +244,7 @@ look_again(semlock_waiting *waiting)
  * no event can help any more (SEMLOCK_BLIND), the time is over (SEMLOCK_TIME), or Python may
  * want to run a signal handler (-EINTR). */
 int
-semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
+semlock_waiting_once(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
 {
     int64_t end = semlock_now_ns() + (waiting->kernel ? ASK : SLICE);
 
@@ -273,6 +273,19 @@ semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until
             return now >= until ? SEMLOCK_TIME : -EINTR;
         }
     }
+}
+
+int
+semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
+{
+    return semlock_waiting_once(waiting, pool, until);
+}
+
+int
+semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
+                     int64_t until)
+{
+    return semlock_waiting_take_inside(waiting, lock, pool, until);
 }
 
 /* End the wait, with the lock that was acquired or NULL. */

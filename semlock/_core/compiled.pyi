@@ -153,6 +153,7 @@ class semlock_lock:
     content: int
     written: int
     strict: int
+    prepared: int
     file: semlock_file
     ticket: semlock_ticket
     token: Bytes
@@ -185,6 +186,7 @@ class semlock_pool:
     bare: int
     no_link_by_fd: int
     keep: int
+    prepared: int
     seen_count: int
     seen: Array[int]
     slots: Array[semlock_slot]
@@ -258,6 +260,9 @@ class semlock_waiting:
     life: int
     began: int
     unread: int
+    lock: semlock_lock
+    tried: int
+    signals: None
     followed: int
     process: int
     recheck: int
@@ -345,6 +350,7 @@ class Library:
     SEMLOCK_DESPITE_WITNESS: Final[int]
     SEMLOCK_RECORD_LIMIT: Final[int]
     SEMLOCK_POOL_SLOTS: Final[int]
+    SEMLOCK_PREPARED: Final[int]
     SEMLOCK_REWRITE_LIMIT: Final[int]
     SEMLOCK_SEEN: Final[int]
     SEMLOCK_BURSTS: Final[int]

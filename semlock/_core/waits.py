@@ -22,7 +22,8 @@ under_way: dict[int, ref[_Wait]] = {}
 class _Wait:
     """One wait for some lock paths, perhaps with a place in one queue.
 
-    It has descriptors, and perhaps a ticket, until ``end``.
+    It has descriptors, and perhaps a ticket, until ``end``.  If it ``prepares``, the next one to
+    try makes the file of the first lock before it sleeps.
     """
 
     __slots__ = ("__weakref__", "_keep", "_place", "_waiting", "_watches", "asked", "count")
@@ -35,6 +36,7 @@ class _Wait:
         events: int | None = None,
         *,
         asked: int | None = None,
+        prepares: bool = False,
     ) -> None:
         self.count = len(locks)
         # When the wait began, by ``now_ns``: its rank in a queue.
@@ -50,6 +52,8 @@ class _Wait:
         waiting = self._waiting
         waiting.watches = self._watches
         waiting.count = self.count
+        if prepares:
+            waiting.lock = locks[0]
         if queue is not None:
             self.stand(queue, record)
         if events is not None:

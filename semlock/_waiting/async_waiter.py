@@ -130,7 +130,12 @@ class AsyncWaiter(Waiter):
             stands = self.stands or (self._line is not None and self._line.stands)
             queue = self._queue if stands else None
             wait = self._wait = LoopWait(
-                self._hub, self._locks, queue, self._record, asked=self._asked
+                self._hub,
+                self._locks,
+                queue,
+                self._record,
+                asked=self._asked,
+                prepares=len(self._locks) == 1,
             )
             self.stands = stands
             if self._scheduled:

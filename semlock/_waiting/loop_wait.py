@@ -26,9 +26,10 @@ class LoopWait(waits.Wait):
         record: capi.Record | None = None,
         *,
         asked: int | None = None,
+        prepares: bool = False,
     ) -> None:
         self._hub: Hub | None = None
-        super().__init__(locks, queue, record, hub.events, asked=asked)
+        super().__init__(locks, queue, record, hub.events, asked=asked, prepares=prepares)
         self._hub = hub
         hub.waits.add(id(self))
 

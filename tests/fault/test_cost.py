@@ -15,11 +15,13 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 import semlock
+from support import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -286,6 +288,51 @@ def test_a_batch_reads_the_directory_and_asks_for_no_single_lock(calls):
     batch = calls["batch"]
     assert batch == ["openat", *["getdents64"] * (len(batch) - 2), "close"]
     assert len(batch) < HELD / 20
+
+
+WAITER = """
+import os, semlock, sys
+lock = semlock.Lock(sys.argv[1], fair="fair" in sys.argv)
+lock.acquire()
+os.write(1, b"won")
+"""
+QUEUED = 0.2  # seconds: longer than a wait without a ticket, or without its .who file
+
+
+@pytest.mark.parametrize("before", [0, QUEUED], ids=["soon", "from the queue"])
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], ["lseek", "pwrite64", "linkat"]),
+        # One more: has a waiter that asked earlier come back to the queue?
+        (["fair"], ["stat", "lseek", "pwrite64", "linkat"]),
+    ],
+    ids=["plain", "fair"],
+)
+def test_between_wake_and_win_are_three_system_calls(
+    directory, tmp_path, options, expected, before
+):
+    path = os.path.join(directory, "wait.lock")
+    log = tmp_path / "calls"
+    strace = tool("strace", "-o", os.devnull, sys.executable, "-c", "pass")
+    command = [strace, "-o", str(log), sys.executable, "-c", WAITER, path, *options]
+    held = semlock.Lock(path)
+    held.acquire()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=directory) as waiter:
+        asked = time.monotonic()
+
+        def sleeps() -> bool:
+            traced = log.read_text(errors="replace") if log.exists() else ""
+            return "inotify_add_watch" in traced and "ppoll(" in traced.splitlines()[-1]
+
+        wait_until(lambda: sleeps() and time.monotonic() - asked > before, "it sleeps")
+        held.release()
+        assert waiter.communicate(timeout=30)[0] == b"won"
+    lines = log.read_text(errors="replace").splitlines()
+    won = max(i for i, line in enumerate(lines) if line.startswith("linkat("))
+    woken = max(i for i in range(won) if lines[i].startswith("ppoll("))
+    names = [line.partition("(")[0] for line in lines[woken + 1 : won + 1]]
+    assert [NAMES.get(name, name) for name in names] == expected
 
 
 @pytest.fixture(scope="module")

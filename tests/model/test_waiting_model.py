@@ -57,6 +57,8 @@ WAITS: dict[str, tuple[waiting.Config, int]] = {
     "taken for its own first": (OWN, 3_506),
     "known by their process": (BY_PROCESS, 1_853),
     "known by their process, both wait": (replace(BY_PROCESS, waiters=2), 9_020),
+    "one waits, and tries before it reads": (replace(WAIT, tries_unread=True), 3_744),
+    "nothing by the clock, tries before it reads": (replace(LATE, tries_unread=True), 11_209),
     "nothing by the clock, nobody killed": (REMOVALS, 1_320),
     "nothing by the clock, three": (THREE_REMOVALS, 15_488),
     "nothing by the clock, a late close": (LATE, 11_209),
@@ -112,6 +114,10 @@ LOSING: dict[str, tuple[waiting.Config, int]] = {
     "asking for the witness at last, taken for its own first": (
         replace(OWN, last_asks=False),
         25,
+    ),
+    "reading the news after a try": (
+        replace(REMOVALS, tries_unread=True, reads_after_try=False),
+        18,
     ),
     "judging anew what is newly watched": (replace(LATE, judges_watched=False), 24),
     "noticing that the followed process is gone": (

@@ -95,6 +95,8 @@ class Config:
     rechecks_judged: bool = True  # judging a file doesn't make up for looking at it once more
     last_asks: bool = True  # the last of such looks asks for the witness, too
     judges_watched: bool = True  # a file that is newly watched is judged anew
+    tries_unread: bool = False  # news that were not read yet are answered by a try
+    reads_after_try: bool = True  # and read when the try has failed
     follow_fails_loudly: bool = True  # a process that is gone already is judged anew
 
 
@@ -387,6 +389,15 @@ class Waiting:
         yield "sleep", with_process(s, index, now)
 
     def _sleep(self, s: State, index: int, me: Process) -> Steps:
+        if me.unread and self.config.tries_unread and not directory_is_locked(s):
+            # A try that fails changes nothing: the news are read next.
+            if s.path == NONE:
+                yield from self._take(s, index, me)
+            elif not self.config.reads_after_try:
+                yield (
+                    "try, and forget the news",
+                    with_process(s, index, me._replace(unread=False)),
+                )
         if me.unread:
             now = me._replace(at=WATCH, unread=False, told=True, recheck=True)
             yield "hear news", with_process(s, index, now)
