@@ -422,7 +422,7 @@ one_lock(const char *name, int32_t in_place)
         CHECK(view.length == record.length && view.size == record.length);
         CHECK(memcmp(bytes + record.token_at, first.token, 32) == 0);
         witnessed = view.witness >= 0;
-        CHECK(view.witness == (!witnessed ? -1 : view.local));
+        CHECK(view.witness == (!witnessed ? -1 : view.local != 0));
         vouched = !view.local ? "none" : witnessed ? "kept" : "left";
         CHECK(memcmp(bytes + record.witness_at, vouched, 4) == 0);
         reused = view.local && !in_place;
