@@ -120,6 +120,8 @@ def __getattr__(name: str) -> object:
         from typing import Literal  # noqa: PLC0415 - for those who read annotations
 
         found = Literal[_WORDS[name]]
+    elif name == "AsyncReadWriteLock" and __getattr__("ReadWriteLock") is None:
+        return None  # a Python without SQLite
     elif name in _NOT_PROVIDED:
         # It can be imported and named in an annotation; a call of it says what to use.
         found = not_provided(name)

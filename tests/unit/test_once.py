@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -175,7 +176,7 @@ def test_under_kills_it_is_whole_or_absent_and_never_made_twice(tmp_path):
             process.wait()
         assert os.path.getsize(target) == 20_000
         subprocess.run([sys.executable, "-c", code.format(target=target, log=log)], check=True)
-        lines = open(log).read().split("\n")[:-1]
+        lines = Path(log).read_text().split("\n")[:-1]
         begun = [line.split()[1] for line in lines if line.startswith("begin")]
         assert lines[-1] == f"end {begun[-1]}"  # none began after the one that succeeded
         running = None
