@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, suppress
-from time import monotonic
+from contextlib import suppress
+from time import monotonic, sleep
 from typing import NamedTuple
 
 from semlock._engines.clock import now
@@ -14,13 +14,16 @@ from semlock._engines.etcd_stream import decoded, encoded
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeVar
 
     from semlock._engines.etcd_http import Gateway
     from semlock._engines.etcd_stream import Stream
 
+    T = TypeVar("T")
+
 _TRIES = 5
+_PAUSE = 0.002
 
 
 class Lease(NamedTuple):
@@ -59,7 +62,8 @@ class Session:
         self._ttl = ttl
         self._close_stream = close
         self._tell_end = ended  # before there is another lease
-        self._guard = threading.RLock()
+        self._one = threading.Lock()  # of one thread, while it waits for answers
+        self._guard = threading.Lock()  # of single steps
         self._lease: Lease | None = None
         self._renewed = 0.0  # when the last renewal was sent that etcd has confirmed
         self._slack = 0.0  # how old it may be for an entry to be safe for ``ttl`` from now on
@@ -68,14 +72,17 @@ class Session:
         self._stream: Stream | None = None
         self._is_new = False
 
-    @contextmanager
-    def _alone(self, until: float) -> Iterator[None]:
-        if not self._guard.acquire(timeout=max(0.0, until - monotonic())):
-            raise Away("another thread waits for an answer")
-        try:
-            yield
-        finally:
-            self._guard.release()
+    def _alone(self, until: float, work: Callable[[float], T]) -> T:
+        """Do what one thread does at a time; ``Away`` if another one takes too long.
+
+        No ``acquire(timeout=...)``: an interrupt right after it would leave the guard locked.
+        """
+        while self._one.locked():
+            if monotonic() >= until:
+                raise Away("another thread waits for an answer")
+            sleep(_PAUSE)
+        with self._one:
+            return work(until)
 
     # ------------------------------------------------------------------ the lease
 
@@ -84,15 +91,17 @@ class Session:
         lease = self._lease
         if lease is not None and not self._doubt and now() - self._renewed <= self._slack:
             return lease
-        with self._alone(until):
-            for _ in range(_TRIES):
-                if self._lease is not None and now() - self._renewed > self._slack:
-                    self.renew(until)
-                if self._lease is None:
-                    self._begin(until)
-                self.settle(until)
-                if self._lease is not None:
-                    return self._lease
+        return self._alone(until, self._make_ready)
+
+    def _make_ready(self, until: float) -> Lease:
+        for _ in range(_TRIES):
+            if self._lease is not None and now() - self._renewed > self._slack:
+                self._renew(until)
+            if self._lease is None:
+                self._begin(until)
+            self._settle(until)
+            if self._lease is not None:
+                return self._lease
         raise Away("etcd ends the lease of this space again and again")
 
     def _begin(self, until: float) -> None:
@@ -120,28 +129,30 @@ class Session:
 
     def renew(self, until: float) -> bool:
         """Renew the lease; ``False`` if there is none any more."""
-        with self._alone(until):
-            lease = self._lease
-            if lease is None:
-                return False
-            sent = now()
-            try:
-                answer = self._gateway.call(
-                    "lease/keepalive", {"ID": lease.number}, until - monotonic()
-                )
-                ttl = int(answer.get("TTL", 0))
-            except NotFound:
-                ttl = 0
-            if ttl <= 0:
-                self.end(lease)
-                return False
-            self._renewed = sent
-            if self._stream is None:
-                start, end = f"{self._prefix}//{lease.name}/", f"{self._prefix}//{lease.name}0"
-                fields = {"key": encoded(start), "range_end": encoded(end)}
-                self._stream = self._gateway.stream(fields, until - monotonic())
-                self._is_new = True
-            return True
+        return self._alone(until, self._renew)
+
+    def _renew(self, until: float) -> bool:
+        lease = self._lease
+        if lease is None:
+            return False
+        sent = now()
+        try:
+            answer = self._gateway.call(
+                "lease/keepalive", {"ID": lease.number}, until - monotonic()
+            )
+            ttl = int(answer.get("TTL", 0))
+        except NotFound:
+            ttl = 0
+        if ttl <= 0:
+            self.end(lease)
+            return False
+        self._renewed = sent
+        if self._stream is None:
+            start, end = f"{self._prefix}//{lease.name}/", f"{self._prefix}//{lease.name}0"
+            fields = {"key": encoded(start), "range_end": encoded(end)}
+            self._stream = self._gateway.stream(fields, until - monotonic())
+            self._is_new = True
+        return True
 
     def end(self, lease: Lease) -> None:
         """Note that a lease is over, and with it all entries."""
@@ -186,40 +197,41 @@ class Session:
 
     def settle(self, until: float) -> None:
         """Raise the epoch if a request may still be under way."""
-        if not self._doubt:
-            return
-        with self._alone(until):
-            lease = self._lease
-            while self._doubt and lease is not None:
-                epoch = f"{int(lease.epoch, 16) + 1:016x}"
-                self._lease = lease = lease._replace(epoch=epoch)  # never used for two requests
-                key = encoded(lease.epoch_key)
-                less = {
-                    "key": key,
-                    "target": "VALUE",
-                    "result": "LESS",
-                    "value": encoded(epoch),
-                }
-                put = {"key": key, "value": encoded(epoch), "lease": lease.number}
-                try:
-                    answer = self._gateway.call(
-                        "kv/txn",
-                        {
-                            "compare": [less],
-                            "success": [{"request_put": put}],
-                            "failure": [{"request_range": {"key": key}}],
-                        },
-                        until - monotonic(),
-                        repeat=False,
-                    )
-                except NotFound:
-                    self.end(lease)
-                    return
-                if answer.get("succeeded"):
-                    self._doubt = False
-                elif not answer["responses"][0]["response_range"].get("kvs"):
-                    self.end(lease)
-                    return
+        if self._doubt:
+            self._alone(until, self._settle)
+
+    def _settle(self, until: float) -> None:
+        lease = self._lease
+        while self._doubt and lease is not None:
+            epoch = f"{int(lease.epoch, 16) + 1:016x}"
+            self._lease = lease = lease._replace(epoch=epoch)  # never used for two requests
+            key = encoded(lease.epoch_key)
+            less = {
+                "key": key,
+                "target": "VALUE",
+                "result": "LESS",
+                "value": encoded(epoch),
+            }
+            put = {"key": key, "value": encoded(epoch), "lease": lease.number}
+            try:
+                answer = self._gateway.call(
+                    "kv/txn",
+                    {
+                        "compare": [less],
+                        "success": [{"request_put": put}],
+                        "failure": [{"request_range": {"key": key}}],
+                    },
+                    until - monotonic(),
+                    repeat=False,
+                )
+            except NotFound:
+                self.end(lease)
+                return
+            if answer.get("succeeded"):
+                self._doubt = False
+            elif not answer["responses"][0]["response_range"].get("kvs"):
+                self.end(lease)
+                return
 
     # ------------------------------------------------------------------ the watch
 
@@ -245,9 +257,8 @@ class Session:
 
     def close(self, *, revoke: bool) -> None:
         """End; the lease too, if no entry stands by it."""
-        with self._guard:
-            lease, self._lease = self._lease, None
-            if revoke and lease is not None:
-                with suppress(Away, Refused, NotFound):
-                    self._gateway.call("lease/revoke", {"ID": lease.number}, 1.0)
-            self._drop()
+        lease, self._lease = self._lease, None
+        if revoke and lease is not None:
+            with suppress(Away, Refused, NotFound):
+                self._gateway.call("lease/revoke", {"ID": lease.number}, 1.0)
+        self._drop()
