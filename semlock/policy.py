@@ -14,10 +14,11 @@ its next ``check``, ``refresh`` or ``release``.  An age is never reached too ear
 
 from __future__ import annotations
 
+from os import fsencode
 from time import time
 
 from semlock._core import capi
-from semlock._core.identity import DEAD, process_is_gone
+from semlock._core.identity import ALIVE, DEAD, process_is_gone
 from semlock._core.seconds import checked_age
 from semlock._core.verdicts import GRACE, proof_of_death
 
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from semlock._core.status import LockStatus
     from semlock._core.verdicts import Policy as PolicyFunction
 
-__all__ = ["Age", "All", "Any", "Gone", "Policy", "ProofOfDeath", "Unreadable", "never"]
+__all__ = [
+    "Age", "All", "Any", "Gone", "LeftByKernelLock", "Policy", "ProofOfDeath", "Unreadable",
+    "never",
+]  # fmt: skip
 
 
 class Policy:
@@ -257,6 +261,41 @@ class Unreadable(Policy):
 
 
 _NO_PERMISSION = -13
+
+
+class LeftByKernelLock(Policy):
+    """Permits an empty file that no program locks, and that was unchanged for so many seconds.
+
+    filelock, flock(1) and fasteners leave such a file.  It goes only if the kernel has no lock on
+    it, neither of flock(2) nor of fcntl(2), of any process of this machine.  A program that has
+    opened it and locks it later would lock a file that is gone: use this only where no program
+    locks the path like that any more, and ``semlock.KernelLock`` where one does.
+    """
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = checked_age(seconds, "an age is")
+
+    def _may_be_left(self, status: LockStatus) -> bool:
+        look = status.instance
+        return look is not None and look.kind == capi.REGULAR and status.is_empty
+
+    def __call__(self, status: LockStatus) -> str | None:
+        """Say that no program locks it, and for how long it has been there."""
+        unchanged = status.unchanged_for(time())
+        if not self._may_be_left(status) or unchanged < self.seconds:
+            return None
+        if status.verdict == ALIVE or capi.kernel_locked(fsencode(status.path), anyhow=True):
+            return None
+        return f"it is empty, no program locks it, and it was unchanged for {unchanged:.0f} s"
+
+    def due_in(self, status: LockStatus) -> float | None:
+        """Give the time until it is old enough."""
+        if self(status):
+            return 0.0
+        left = self.seconds - status.unchanged_for(time())
+        return left if left > 0 and self._may_be_left(status) else None
 
 
 def never(status: LockStatus) -> None:  # noqa: ARG001 - a policy is asked with a status

@@ -310,6 +310,20 @@ open_to_ask(const char *path, int64_t lent_fd, int is_file)
     return open_existing(name, FLAGS & ~O_NOFOLLOW, is_file);
 }
 
+/* Has any process a record lock (fcntl) on an open file?  One that cannot be asked has. */
+static int
+has_record_lock(int fd)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+#if defined(F_OFD_GETLK)
+    int asked = fcntl(fd, F_OFD_GETLK, &whole); /* which sees those of this process too */
+#else
+    int asked = fcntl(fd, F_GETLK, &whole);
+#endif
+
+    return asked != 0 || whole.l_type != F_UNLCK;
+}
+
 /* Could a try have it?  A shared lock that others hold keeps a writer out, so readers behind a
  * waiting writer are not told that it is free. */
 int
@@ -330,6 +344,8 @@ semlock_kernel_is_free(const semlock_lock *lock)
     }
     is_free = lock_opened(fd, LOCK_EX | LOCK_NB) != SEMLOCK_HELD;
     if (is_free) {
+        /* Of a lock file it is asked whether any program locks it, in whatever way. */
+        is_free = lock->kernel != SEMLOCK_BY_FILE || !has_record_lock(fd);
         flock(fd, LOCK_UN);
     }
     close(fd);

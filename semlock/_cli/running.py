@@ -301,7 +301,7 @@ def say_held(found: LockStatus, way_out: str) -> None:
     if found.is_empty and found.verdict != "alive":
         say(
             f"{found.path} is held by {found.holder}. If a program still locks it with flock, use "
-            f"another path; if not, remove it: semlock break {word}"
+            f"--kernel or another path; if not, remove it: semlock break {word}"
         )
     elif found.verdict == "alive":
         say(f"{found.path} is held by {found.holder}. {way_out}, or see: semlock status {word}")

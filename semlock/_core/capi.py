@@ -116,11 +116,11 @@ def may_hold(ino: int) -> bool:
     return bool(POOL.holding[ino % lib.SEMLOCK_BURSTS])
 
 
-def kernel_locked(path: bytes, lent: int | None = None) -> bool:
-    """Ask the kernel whether a file, or what is open under a descriptor, is locked."""
+def kernel_locked(path: bytes, lent: int | None = None, *, anyhow: bool = False) -> bool:
+    """Ask whether a file, or what is open, is locked by flock; by fcntl too: ``anyhow``."""
     lock, memory = new_lock(), address(path)
     start_lock_path(lock, memory, len(path))
-    lock.kernel = EXCLUSIVE
+    lock.kernel = lib.SEMLOCK_BY_FILE if anyhow else EXCLUSIVE
     lock.lent = 0 if lent is None else lent + 1
     return bool(lib.semlock_kernel_locked(lock, POOL))
 

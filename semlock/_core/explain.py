@@ -175,8 +175,8 @@ def _held_by(lock: BaseLock, found: LockStatus | None, of_empty: str | None = No
             if of_empty is not None:
                 return of_empty
             return (
-                f"{held}. If a program still locks this file with flock, use another path; if not, "
-                "delete the file"
+                f"{held}. If a program still locks this file with flock, use semlock.KernelLock "
+                "or another path; if not, delete the file, or give policy=LeftByKernelLock(seconds)"
             )
         return f"{held}. See what wrote the file; delete it if its holder has ended"
     if found.verdict == "alive":

@@ -2,15 +2,25 @@
 
 import os
 import re
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 import semlock
-from semlock.policy import Age, All, Any, Gone, ProofOfDeath, Unreadable, never
+from semlock.policy import (
+    Age,
+    All,
+    Any,
+    Gone,
+    LeftByKernelLock,
+    ProofOfDeath,
+    Unreadable,
+    never,
+)
 from semlock.retry import Every, Growing
-from support import set_time
+from support import Child, set_time
 
 
 @pytest.fixture
@@ -129,3 +139,41 @@ def _elsewhere(function):
 
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the holders call flock and fcntl")
+@pytest.mark.parametrize(
+    "holds",
+    ["flock(file, fcntl.LOCK_EX)", "flock(file, fcntl.LOCK_SH)", "lockf(file, fcntl.LOCK_EX)",
+     "lockf(file, fcntl.LOCK_EX, 1)", None],
+)  # fmt: skip
+def test_an_empty_file_is_taken_that_no_program_locks(path, holds):
+    policy = LeftByKernelLock(0)
+    with Child() as child:
+        child.run(f"import fcntl; file = open({path!r}, 'w')")
+        if holds:
+            child.run(f"fcntl.{holds}")
+            assert semlock.Lock(path, policy=policy).status().reason is None
+            assert not taken(path, policy)
+            child.kill()
+    assert taken(path, policy)
+
+
+def test_an_empty_file_is_left_while_it_is_young_and_one_with_content_always(path):
+    with open(path, "w") as file:
+        pass
+    assert not taken(path, LeftByKernelLock(60))
+    due = LeftByKernelLock(60).due_in(semlock.status(path))
+    assert 50 < due <= 60
+    with pytest.raises(semlock.LockTimeoutError, match=r"LeftByKernelLock\(seconds\)"):
+        semlock.Lock(path).acquire(timeout=0)
+    with open(path, "w") as file:
+        file.write("text")
+    assert not taken(path, LeftByKernelLock(0))
+    assert LeftByKernelLock(0).due_in(semlock.status(path)) is None
+
+
+@pytest.mark.parametrize("wrong", [-1, float("nan"), "1", None, True])
+def test_the_age_of_what_was_left_is_checked(wrong):
+    with pytest.raises(ValueError, match="an age is"):
+        LeftByKernelLock(wrong)
