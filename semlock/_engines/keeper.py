@@ -79,7 +79,8 @@ class Keeper:
         self._wake.put(None)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(self.patience)
+            with suppress(RuntimeError):  # another thread has made it, and not started it yet
+                thread.join(self.patience)
 
     # ------------------------------------------------------------------ the thread
 
@@ -157,10 +158,11 @@ class Keeper:
         ]
         if not kept:
             return
+        # A ticket may win while this is under way, by another request.
+        states = [ticket.state for ticket in kept]
         sent = now()
         places = self.engine.renew([(t.name, t.token) for t in kept], within=self._within())
-        for ticket, place in zip(kept, places, strict=True):
-            before = ticket.state
+        for ticket, before, place in zip(kept, states, places, strict=True):
             if ticket.token not in self.tickets:
                 continue  # it was released meanwhile
             if before == HOLDS and (place.state != HOLDS or place.fence != ticket.fence):

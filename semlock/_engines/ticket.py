@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from _thread import allocate_lock
 from time import time
 
 from semlock._core.identity import this_process
@@ -32,7 +33,7 @@ class Ticket:
     """
 
     __slots__ = (
-        "_asks", "_told", "again_at", "asked", "busy", "confirmed", "dropped", "fence",
+        "_asks", "_mutex", "_told", "again_at", "asked", "busy", "confirmed", "dropped", "fence",
         "lock", "lost", "name", "record", "room", "state", "token", "ttl", "wake",
     )  # fmt: skip
 
@@ -57,6 +58,7 @@ class Ticket:
         self.again_at: float | None = None
         self.wake: Callable[[], object] | None = None
         # News may come before the answer to the request that took the entry in.
+        self._mutex = allocate_lock()
         self._told = 0
         self._asks = False
         self.asked = False  # whether the engine may know of it
@@ -71,14 +73,21 @@ class Ticket:
 
     def take_in(self, place: Place, sent: float) -> None:
         """Take note of an answer to a request that was sent at this time."""
+        with self._mutex:  # the space's thread and the one that waits may both have answers
+            self._take_in(place, sent)
+
+    def _take_in(self, place: Place, sent: float) -> None:
         if sent < self.confirmed and self.state:
             return  # a later one was answered already
+        held, known = self.state == HOLDS, self.fence
         if place.state != GONE:
             self.confirmed = sent
             self.fence = place.fence
         self.again_at = None if place.again is None else sent + place.again
-        if place.state == WAITS and self._told == place.fence:
-            self.state = HOLDS
+        if place.state == WAITS and (
+            self._told == place.fence or (held and known == place.fence)
+        ):
+            self.state = HOLDS  # as is known by now: what holds never waits again
             return
         if place.state == WAITS and self._asks:
             self.again_at = 0.0
@@ -87,13 +96,14 @@ class Ticket:
 
     def tell(self, fence: int) -> None:
         """Take note of news: it holds now, with this number; 0 if only a question can tell."""
-        if not fence:
-            self._asks = True
-            self.again_at = 0.0
-        else:
-            self._told = fence
-            if self.state == WAITS and self.fence == fence and now() < self.ends_at:
-                self.state = HOLDS
+        with self._mutex:
+            if not fence:
+                self._asks = True
+                self.again_at = 0.0
+            else:
+                self._told = fence
+                if self.state == WAITS and self.fence == fence and now() < self.ends_at:
+                    self.state = HOLDS
         wake = self.wake
         if wake is not None:
             wake()

@@ -179,6 +179,34 @@ def test_a_holder_goes_on_while_the_engine_is_away_for_less_than_its_lease(memor
         wait_until(lambda: lock.left() > 0.6 * TTL, "it is renewed")
 
 
+def test_an_answer_that_comes_late_takes_nothing_from_a_win(memory):
+    """A renewal that found the entry waiting may be answered after it has won."""
+    server, space = memory
+    with space_on(server, TTL) as other:
+        holder = other.Lock("deploy")
+        holder.acquire()
+        renew, answered = space.client.engine.renew, threading.Event()
+
+        def late(entries, **options):
+            places = renew(entries, **options)
+            answered.wait(0.2)  # meanwhile it is released, asked for and won
+            return places
+
+        space.client.engine.renew = late
+        lost = []
+        lock = space.Lock("deploy", on_lost=lambda *_: lost.append(1))
+        threading.Timer(TTL / 3 + 0.1, holder.release).start()
+        threading.Timer(TTL / 3 + 0.1, server.settle, ("deploy",)).start()
+        wait = lock.begin_waiting(None)
+        end = time.monotonic() + 1.2 * TTL
+        while time.monotonic() < end and wait.outcome is None:
+            space.client.ask(wait.ticket, waits=True)
+            wait.step(lambda: None)
+        answered.wait(0.3)
+        assert (lock.held, lost) == (True, [])
+        lock.release()
+
+
 # ---------------------------------------------------------------- cost
 
 
