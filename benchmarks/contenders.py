@@ -123,7 +123,10 @@ def _keep_again() -> None:
 
 def pairs(floor: Floor, places: Places, durability: Any) -> list[Contender]:
     """Acquire and release: a lock that is used again, and a new one each time."""
-    synced = durability != "none"
+    synced = durability not in (
+        "none",
+        "safe",
+    )  # "safe" syncs nothing where a boot mark is kept
     suffix = "_synced" if synced else ""
     sync = " + fsync" if synced else ""
     reused = semlock.Lock(places.path(), durability=durability)

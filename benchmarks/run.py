@@ -40,6 +40,7 @@ def _groups(memory: str, disk: str, seconds: float) -> dict[str, Group]:
             ("tmpfs", "Acquire + release, tmpfs, no fsync", in_memory, "none"),
             ("synced", f"Acquire + release, {kind}, fsync", on_disk, "full"),
             ("disk", f"Acquire + release, {kind}, no fsync", on_disk, "none"),
+            ("default", f"Acquire + release, {kind}, by default", on_disk, "safe"),
         ):
             run(key, title, contenders.pairs(floor, places, durability))
         run("tries", "Failed try on a held lock, tmpfs", contenders.failed_tries(floor, held))
