@@ -16,6 +16,7 @@ from time import time
 from semlock._core import capi
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
+from semlock._core.outcomes import TAKE_TURNS
 from semlock._core.records import LockInfo
 from semlock._filelock.held import HeldBySemlock
 from semlock._filelock.options import UNSET_MODE
@@ -165,6 +166,9 @@ class SoftLock(LockInFile):
     """semlock's lock with filelock's record."""
 
     __slots__ = ("_permissions",)
+
+    # Waiters of this package stand in a queue; the core tries for the first of them.
+    _turns = TAKE_TURNS
 
     def __init__(self, path: str, mode: int, lifetime: float | None, **options: Any) -> None:
         # Others act on what the record says, so they may not write it.
