@@ -149,7 +149,9 @@
  * REFRESHING
  *
  *   guard; is P still my inode?; pwrite the record, of the same length; release the
- *   guard.  It cannot write to another process's file.
+ *   guard.  It cannot write to another process's file.  The caller composed the record
+ *   for one acquisition, by its serial number: if another thread has released and
+ *   acquired the lock since then, nothing is written.
  *
  * THE KEPT CLAIM
  *

@@ -36,7 +36,7 @@
  *   semlock_release        OK, KEPT, NESTED, FREE, LOST, OTHER_THREAD, GUARDED,
  *                          FORKED
  *   semlock_check          OK, FREE, LOST, FORKED
- *   semlock_refresh        OK, FREE, LOST, GUARDED, FORKED
+ *   semlock_refresh        OK, FREE, LOST, CHANGED, GUARDED, FORKED
  *   semlock_detach         OK, FORKED
  *   semlock_holds          OK, FREE, FORKED
  *   semlock_inspect        OK, FREE, CHANGED
@@ -504,7 +504,8 @@ void semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int
 int semlock_try_anyway(semlock_lock *lock, semlock_pool *pool);
 int semlock_kernel_locked(const semlock_lock *lock, semlock_pool *pool);
 int semlock_release(semlock_lock *lock, semlock_pool *pool);
-int semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, int32_t length);
+int semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, int32_t length,
+                    uint64_t serial);
 int semlock_check(semlock_lock *lock, semlock_pool *pool);
 int semlock_detach(semlock_lock *lock, semlock_pool *pool);
 int semlock_holds(semlock_lock *lock, semlock_pool *pool);

@@ -90,9 +90,13 @@ refresh_held(semlock_lock *lock, semlock_os_file opened, const void *argument)
     return outcome;
 }
 
-/* Write the record again with new content of the same length, mostly a new time. */
+/* Write the record again with new content of the same length, mostly a new time.  The text has
+ * the token of one acquisition, which `serial` names.  If the lock was released and acquired
+ * again since the text was composed, it must not get into the new instance: SEMLOCK_CHANGED.
+ */
 int
-semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, int32_t length)
+semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, int32_t length,
+                uint64_t serial)
 {
     content new = {text, length};
     int64_t owner;
@@ -101,9 +105,10 @@ semlock_refresh(semlock_lock *lock, semlock_pool *pool, const char *text, int32_
     semlock_enter(pool);
     outcome = semlock_object_borrow(lock, pool, &owner);
     if (outcome == SEMLOCK_OK) {
-        outcome = length == lock->file.length
-                      ? semlock_with_held(lock, pool, refresh_held, &new)
-                      : SEMLOCK_BAD_ARGUMENT;
+        outcome = (uint64_t)semlock_load64(&lock->serial) != serial ? SEMLOCK_CHANGED
+                  : length != lock->file.length
+                      ? SEMLOCK_BAD_ARGUMENT
+                      : semlock_with_held(lock, pool, refresh_held, &new);
         semlock_object_return(lock, owner);
     }
     semlock_leave(pool);

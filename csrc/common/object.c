@@ -137,7 +137,7 @@ semlock_object_begin(semlock_lock *lock, const semlock_pool *pool)
         return SEMLOCK_MINE;
     }
     lock->depth++;
-    lock->serial++;
+    semlock_store64(&lock->serial, lock->serial + 1);
     return SEMLOCK_NESTED;
 }
 
@@ -151,7 +151,7 @@ semlock_object_won(semlock_lock *lock, const semlock_record *record)
     semlock_store64(&lock->holder, 0);
     lock->waited = 0;
     lock->depth = 1;
-    lock->serial++;
+    semlock_store64(&lock->serial, lock->serial + 1);
     semlock_store32(&lock->held, 1);
     semlock_store64(&lock->owner, TRYING - semlock_load64(&lock->owner));
     return SEMLOCK_OK;

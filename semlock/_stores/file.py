@@ -15,7 +15,7 @@ from semlock._core import capi, events, explain, registry, waits
 from semlock._core.capi import POOL, release_lock, this_thread, try_anyway, try_lock
 from semlock._core.cleaning import sweep
 from semlock._core.errors import LockTimeoutError
-from semlock._core.outcomes import FAIR, FREE, KEPT, NESTED, NO_TURNS, OK
+from semlock._core.outcomes import CHANGED, FAIR, FREE, KEPT, NESTED, NO_TURNS, OK
 from semlock._core.status import absolute, look_at, remove_exactly
 from semlock._core.sticky import may_make_locks_beside
 from semlock._stores import holders
@@ -277,12 +277,18 @@ class InFiles(FileRecord):
 
     def _rewrite(self) -> int:
         native = self._native
-        record = self._record
-        if not native.held or record is None:
-            return FREE
-        now = int(time())
-        text = self._text(record, now)
-        outcome: int = capi.refresh_lock(native, POOL, text, len(text))
+        while True:
+            # The text has the token of this acquisition.  Another thread may release the lock and
+            # acquire it again before the text is written; then a new one is composed.
+            serial = native.serial
+            record = self._record
+            if not native.held or record is None:
+                return FREE
+            now = int(time())
+            text = self._text(record, now)
+            outcome: int = capi.refresh_lock(native, POOL, text, len(text), serial)
+            if outcome != CHANGED:
+                break
         if outcome == OK:
             native.stamp = now
         return outcome

@@ -356,26 +356,17 @@ class SidecarLock(Judging):
 
     def _refresh(self, patience: float) -> bool:
         """Write the present time into ``createdAt``, and with or without one touch the file."""
-        native = self._native
-        while True:
-            serial = native.serial
-            record = self._record
-            before = None if record is None else record.text
-            done = False
-            try:
-                if record is not None and before is not None:
-                    record.text = restamp(before, time())
-                done = super()._refresh(patience)
-            except OSError:
-                if native.serial == serial:
-                    raise
-            finally:
-                if not done and record is not None and before is not None:
-                    record.text = before  # what the file still contains
-            # If another thread has released and acquired meanwhile, an old record was written;
-            # writing again corrects that.
-            if native.serial == serial:
-                return done
+        record = self._record
+        if record is None:
+            return super()._refresh(patience)
+        before, done = record.text, False
+        try:
+            record.text = restamp(before, time())
+            done = super()._refresh(patience)
+        finally:
+            if not done:
+                record.text = before  # what the file still contains
+        return done
 
     async def release_async(self) -> None:
         """Release the lock as ``release`` does, waiting for the guard in the event loop."""

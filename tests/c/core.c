@@ -120,8 +120,11 @@ one_lock(semlock_pool *pool, int32_t in_place)
         CHECK(memcmp(bytes + record.token_at, first.token, 32) == 0);
         CHECK(memcmp(bytes + record.witness_at, witnessed ? "kept" : "left", 4) == 0);
         CHECK(semlock_check(&first, pool) == SEMLOCK_OK);
-        CHECK(semlock_refresh(&first, pool, bytes, record.length) == SEMLOCK_OK);
-        CHECK(semlock_refresh(&first, pool, bytes, record.length - 1) == -EINVAL);
+        CHECK(semlock_refresh(&first, pool, bytes, record.length, first.serial) == SEMLOCK_OK);
+        CHECK(semlock_refresh(&first, pool, bytes, record.length - 1, first.serial) ==
+              -EINVAL);
+        CHECK(semlock_refresh(&first, pool, bytes, record.length, first.serial - 1) ==
+              SEMLOCK_CHANGED);
         CHECK(semlock_remove(a, pool, &view, bytes, 0) == SEMLOCK_CHANGED);
         CHECK(semlock_inspect(a, pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
         CHECK(!witnessed || semlock_remove(a, pool, &view, bytes, 0) == SEMLOCK_ALIVE);
@@ -154,7 +157,7 @@ lost(semlock_pool *pool)
         CHECK(semlock_remove(a, pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) == SEMLOCK_OK);
         CHECK(semlock_remove(a, pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) == SEMLOCK_LOST);
         CHECK(semlock_check(&lock, pool) == SEMLOCK_LOST);
-        CHECK(semlock_refresh(&lock, pool, bytes, record.length) == SEMLOCK_LOST);
+        CHECK(semlock_refresh(&lock, pool, bytes, record.length, lock.serial) == SEMLOCK_LOST);
         CHECK(close(open(a, O_CREAT | O_EXCL | O_WRONLY, 0600)) == 0);
         CHECK(semlock_release(&lock, pool) == SEMLOCK_LOST);
         CHECK(access(a, F_OK) == 0 && unlink(a) == 0);
@@ -408,10 +411,11 @@ beat(void *argument)
     int *stop = argument;
 
     while (!__atomic_load_n(stop, __ATOMIC_SEQ_CST)) {
-        int outcome =
-            semlock_refresh(&one_object, shared_pool, text, (int32_t)sizeof text - 1);
+        int outcome = semlock_refresh(&one_object, shared_pool, text, (int32_t)sizeof text - 1,
+                                      (uint64_t)semlock_load64(&one_object.serial));
 
-        CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_FREE || outcome == SEMLOCK_GUARDED);
+        CHECK(outcome == SEMLOCK_OK || outcome == SEMLOCK_FREE || outcome == SEMLOCK_CHANGED ||
+              outcome == SEMLOCK_GUARDED);
         semlock_yield();
     }
     return NULL;

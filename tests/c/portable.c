@@ -431,8 +431,10 @@ one_lock(const char *name, int32_t in_place)
         CHECK(semlock_check(&first, &pool) == SEMLOCK_OK);
         memcpy(again, text, sizeof text);
         memcpy(again + record.token_at, first.token, 32);
-        CHECK(semlock_refresh(&first, &pool, again, record.length) == SEMLOCK_OK);
-        CHECK(semlock_refresh(&first, &pool, again, record.length - 1) == BAD_ARGUMENT);
+        CHECK(semlock_refresh(&first, &pool, again, record.length, first.serial) ==
+              SEMLOCK_OK);
+        CHECK(semlock_refresh(&first, &pool, again, record.length - 1, first.serial) ==
+              BAD_ARGUMENT);
         CHECK(semlock_remove(a, &pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) ==
               SEMLOCK_CHANGED);
         CHECK(semlock_inspect(a, &pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
@@ -507,7 +509,7 @@ guarded(void)
     start(&lock, a, "guarded");
     CHECK(semlock_try(&lock, &pool) == SEMLOCK_OK);
     guard = take_guard(a);
-    CHECK(semlock_refresh(&lock, &pool, text, record.length) == SEMLOCK_GUARDED);
+    CHECK(semlock_refresh(&lock, &pool, text, record.length, lock.serial) == SEMLOCK_GUARDED);
     CHECK(semlock_inspect(a, &pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
     CHECK(semlock_remove(a, &pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) == SEMLOCK_GUARDED);
     CHECK(semlock_rewrite(a, &pool, &view, bytes, bytes, view.length) == SEMLOCK_GUARDED);
@@ -533,7 +535,7 @@ robbed(void)
         CHECK(semlock_check(&lock, &pool) == SEMLOCK_LOST && !exists(a));
         make_file(a, bytes, view.length);
         CHECK(semlock_check(&lock, &pool) == SEMLOCK_LOST);
-        CHECK(semlock_refresh(&lock, &pool, text, record.length) == SEMLOCK_LOST);
+        CHECK(semlock_refresh(&lock, &pool, text, record.length, lock.serial) == SEMLOCK_LOST);
         CHECK(semlock_remove(a, &pool, &view, bytes, SEMLOCK_DESPITE_WITNESS) != SEMLOCK_OK);
         CHECK(semlock_release(&lock, &pool) == SEMLOCK_LOST && !lock.held && exists(a));
         CHECK(semlock_rewrite(a, &pool, &view, bytes, bytes, view.length) != SEMLOCK_OK);

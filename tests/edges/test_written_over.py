@@ -232,6 +232,31 @@ def test_an_object_that_lost_its_lock_so_takes_the_next_one(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refresh_writes_nothing_of_an_earlier_acquisition(tmp_path, kind, monkeypatch):
+    """Another thread may release and acquire between composing the record and writing it."""
+    lock = MAKERS[kind](tmp_path)
+    compose, times = type(lock)._text, []
+
+    def composed(self, record, stamp):
+        text = compose(self, record, stamp)
+        if not times:
+            times.append(stamp)
+            self.release()
+            self.acquire()
+        return text
+
+    monkeypatch.setattr(type(lock), "_text", composed)
+    lock.acquire()
+    lock.refresh()
+    assert times
+    lock.check()
+    if kind not in ("feature", "sidecar"):  # whose records have no token
+        assert lock.token.encode() in content_of(lock.path)
+    lock.release()
+    assert not os.path.exists(lock.path)
+
+
 def test_a_format_without_tokens_does_not_make_its_holder_a_stranger(tmp_path):
     bare = systems.System(
         "bare",
