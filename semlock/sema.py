@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from semlock import policy, retry
 from semlock._core.records import decode_text, restamp_text
-from semlock._locks.lock import TextLock
+from semlock._locks.lock import TextLock, only_known
 from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -60,6 +60,7 @@ class Semaphore(TextLock):
         retry_interval: float = RETRY_INTERVAL,
         **options: Unpack[LockOptions],
     ) -> None:
+        only_known(self, options)
         options["policy"] = options.get("policy") or stale(stale_timeout)
         options["retry"] = options.get("retry") or _every(retry_interval)
         super().__init__(path, **options)

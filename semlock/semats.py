@@ -33,7 +33,7 @@ from semlock._core.records import (
 )
 from semlock._core.status import remove_exactly
 from semlock._core.verdicts import GRACE
-from semlock._locks.lock import TextLock
+from semlock._locks.lock import TextLock, only_known
 from semlock._systems import claims
 from semlock.systems import System, for_tasks, later
 
@@ -148,6 +148,7 @@ class Semaphore(TextLock):
         max_tag_length: int = MAX_TAG_LENGTH,
         **options: Unpack[LockOptions],
     ) -> None:
+        only_known(self, options)
         if not isinstance(max_tag_length, int) or max_tag_length < 0:
             raise ValueError(
                 f"max_tag_length is a whole number from 0 on, not {max_tag_length!r:.60}"

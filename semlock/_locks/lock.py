@@ -14,6 +14,7 @@ from semlock._stores.file import InFiles
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from semlock._core.identity import Process
@@ -46,13 +47,25 @@ def called_by_its_name(kind: Any, **defaults: object) -> Any:
     """
     shared = kind.__init__
     own = FunctionType(
-        shared.__code__, shared.__globals__, "__init__", None, shared.__closure__
+        shared.__code__, shared.__globals__, "__init__", shared.__defaults__, shared.__closure__
     )
     own.__kwdefaults__ = {**shared.__kwdefaults__, **defaults}
     own.__annotations__ = shared.__annotations__
     own.__qualname__ = kind.__name__
     kind.__init__ = own
     return kind
+
+
+def only_known(lock: FileLock, options: Mapping[str, object]) -> None:
+    """Refuse an option that no lock has, with the name of the class that was called."""
+    for name in options:
+        if name not in _OPTIONS:
+            raise TypeError(
+                f"{type(lock).__name__}() got an unexpected keyword argument {name!r}"
+            )
+
+
+_OPTIONS = frozenset(InFiles.__init__.__kwdefaults__ or ())
 
 
 class TextLock(FileLock):

@@ -12,7 +12,7 @@ from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
 from semlock._core.records import LockInfo, text_of
 from semlock._core.verdicts import GRACE
-from semlock._locks.lock import FileLock
+from semlock._locks.lock import FileLock, only_known
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class FeatureLock(FileLock):
         stale_seconds: float | None = STALE_SECONDS,
         **options: Unpack[LockOptions],
     ) -> None:
+        only_known(self, options)
         if "tag" in options:
             raise TypeError("the record of a feature lock has no place for a tag")
         self.feature = validate(feature)

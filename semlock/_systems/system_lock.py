@@ -8,7 +8,7 @@ from semlock._core import capi
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
 from semlock._core.records import LockInfo
-from semlock._locks.lock import FileLock
+from semlock._locks.lock import FileLock, only_known
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class SystemLock(FileLock):
     def __init__(
         self, system: System, path: StrPath, *, policy: Policy | None = None, **options: Any
     ) -> None:
+        only_known(self, options)
         self._system = system
         self._each_time = False
         super().__init__(system.resolve(path), policy=policy or system.stale(), **options)
