@@ -68,8 +68,8 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
         in_line, asked = yield from into_line(self._line_name(), timeout)
         yield from self._acquiring(timeout, frame, in_line=in_line, asked=asked)
 
-    def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
-        mine.refuse_task_all(self._locks, this_task(), frame)
+    def _refuse_to_wait_for_oneself(self, frame: FrameType, timeout: float | None) -> None:
+        mine.refuse_task_all(self._locks, this_task(), frame, timeout)
 
     def _waiter(self, timeout: float | None, asked: int) -> AsyncWaiter:
         locks = self._locks

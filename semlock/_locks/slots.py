@@ -176,7 +176,7 @@ class SlotLock:
                 return
         if timeout == 0:
             raise explain.timeout_error(self._locks[self._last], 0.0)
-        self._refuse_to_wait_for_oneself(frame)
+        self._refuse_to_wait_for_oneself(frame, timeout)
         self._lay_out()
         waiter = self._waiter(timeout, asked)
         won = None
@@ -206,11 +206,11 @@ class SlotLock:
             about=self.path,
         )
 
-    def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
-        """Refuse to wait if this thread holds all slots, by any objects."""
+    def _refuse_to_wait_for_oneself(self, frame: FrameType, timeout: float | None) -> None:
+        """Refuse to wait if this thread holds all slots, by any objects, and none expires."""
         from semlock._locks import mine as _mine  # noqa: PLC0415 - only for those who wait
 
-        holder = _mine.all_mine(self._locks, _mine.is_of_thread)
+        holder = _mine.all_mine(self._locks, _mine.is_of_thread, timeout)
         if holder is not None:
             raise explain.deadlock_error(holder, frame, reentrant=False)
 

@@ -1,5 +1,6 @@
 """The counting semaphore: so many at a time, each with a record of its own."""
 
+import asyncio
 import os
 import threading
 
@@ -192,3 +193,27 @@ def test_people_are_told_of_a_wait(path):
         with pytest.raises(semlock.LockTimeoutError):
             lock.acquire(timeout=0.02)
     assert told[0].info.tag == "theirs"
+
+
+def test_a_wait_for_ones_own_slots_ends_where_a_policy_ends_one_in_time(path):
+    """As for one lock: refused only if the wait would outlast the slots."""
+    options = {"policy": semlock.policy.Age(1.0)}
+    old = SlotLock(path, 1, **options)
+    old.acquire()
+    with pytest.raises(semlock.LockDeadlockError):
+        SlotLock(path, 1, **options).acquire(0.05)
+    with SlotLock(path, 1, **options).acquire(20), pytest.raises(semlock.LockLostError):
+        old.release()
+
+
+def test_so_does_a_tasks(path):
+    async def main():
+        old = semlock.AsyncSlotLock(path, 1, policy=semlock.policy.Age(1.0))
+        await old.acquire()
+        with pytest.raises(semlock.LockDeadlockError):
+            await semlock.AsyncSlotLock(path, 1).acquire(0.05)
+        async with semlock.AsyncSlotLock(path, 1, policy=semlock.policy.Age(1.0)).acquire(20):
+            with pytest.raises(semlock.LockLostError):
+                old.release()
+
+    asyncio.run(main())
