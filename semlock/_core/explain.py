@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Literal
 
+    from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus
     from semlock._locks.base import BaseLock
     from semlock._locks.lock_object import LockObject
@@ -164,7 +165,7 @@ def _held_by(lock: BaseLock, found: LockStatus | None, of_empty: str | None = No
     if found.reason is not None:
         return (
             f"{held}. This user could not remove it. "
-            f"{_way_to_remove(found.path, 'the owner of the file')}"
+            f"{_way_to_remove(found.path, 'the owner of the file or root')}"
         )
     if found.instance is not None and found.instance.error == -errno.EACCES:
         return f"{held}. {_way_to_read(found.path)}"
@@ -178,6 +179,8 @@ def _held_by(lock: BaseLock, found: LockStatus | None, of_empty: str | None = No
                 f"{held}. If a program still locks this file with flock, use semlock.KernelLock "
                 "or another path; if not, delete the file, or give policy=LeftByKernelLock(seconds)"
             )
+        if found.verdict == "alive":
+            return f"{held}. Wait longer (timeout=), or end its holder"
         return f"{held}. See what wrote the file; delete it if its holder has ended"
     if found.verdict == "alive":
         own = _own_place(lock, found)
@@ -199,7 +202,27 @@ def _way_to_read(path: str) -> str:
 
 
 def _way_to_remove(path: str, keeper: str) -> str:
-    return f"Have {keeper} or root run: semlock clean -y {path}"
+    return f"Have {keeper} run: semlock clean -y {path}"
+
+
+def way_to_free(found: LockStatus) -> str:
+    """Say how a lock that may not be removed becomes free."""
+    if found.verdict == "alive":
+        return "Wait until its holder releases it, or end its holder"
+    return "If you know that its holder has ended, remove it: semlock.remove(path, force=True)"
+
+
+def of_another_system(found: LockStatus) -> tuple[LockInfo | None, str]:
+    """Read a record that isn't of the asked lock system, and name the system that it is of."""
+    from semlock._core import forms  # noqa: PLC0415 - for messages about such records
+
+    content = found.content
+    if content and not found.unfinished:
+        for system in (forms.task, forms.sidecar, forms.feature):
+            info = system(found.path, content, True)
+            if info is not None:
+                return info, system.__name__
+    return None, ""
 
 
 def forbidden_error(found: LockStatus, code: int) -> PermissionError:
@@ -240,12 +263,12 @@ def deadlock_error(
     ``reentrant`` tells whether its class can be so.
     """
     if who == "task":
-        which, way_out = "task, which would wait for itself for ever: it", "Release it first"
+        which, way_out = "task, which would wait for itself: it", "Release it first"
     elif getattr(holder, "_holder", None) is not None:
         which = "thread's event loop, which stands still while the thread waits: a task of it"
         way_out = "Use the form of the lock that is for tasks there"
     else:
-        which = "thread, which would wait for itself for ever: it"
+        which = "thread, which would wait for itself: it"
         way_out = "Release it first"
         if reentrant and not os.path.dirname(holder.path).endswith(READERS):
             way_out += ", or use one lock object with reentrant=True"

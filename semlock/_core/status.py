@@ -143,7 +143,7 @@ class LockStatus:
         else:
             self._barred = self.reason, keeper
             self.reason = None
-            self.evidence += f"; in this sticky directory only {keeper} or root may remove it"
+            self.evidence += f"; in this sticky directory only {keeper} may remove it"
 
     def unchanged_for(self, now: float) -> float:
         """Say for how many seconds nothing about the file has changed.
@@ -185,14 +185,20 @@ class LockStatus:
                 return (
                     "an unknown program: the file is empty, probably left by flock or filelock"
                 )
-            return f"an unknown program, whose file is no readable record ({self.evidence})"
-        words = self.info.holder
-        if self.info.host:
-            words += f" on {printable(self.info.host)}"
-        if self.info.tag:
-            words += f" ({printable(self.info.tag)})"
+            info, name = explain.of_another_system(self)
+            if info is None:
+                return f"an unknown program, whose file is no readable record ({self.evidence})"
+        else:
+            info, name = self.info, ""
+        words = info.holder
+        if info.host:
+            words += f" on {printable(info.host)}"
+        if info.tag:
+            words += f" ({printable(info.tag)})"
         if self.age is not None:
             words += f" since {_duration(self.age)}"
+        if name:
+            words += f", by a lock of {name}"
         return f"{words}; {self.verdict}: {self.evidence}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -353,8 +359,7 @@ def remove(
             )
         if not force and found.reason is None and inside.barred(found) is None:
             raise LockHeldError(
-                f"{text} is held by {found.holder}. If you know that its holder has ended, "
-                "remove it: semlock.remove(path, force=True)",
+                f"{text} is held by {found.holder}. {explain.way_to_free(found)}",
                 path=text,
                 status=found,
             )

@@ -18,7 +18,7 @@ _CAP_FOWNER = 3
 
 
 def keeper_of(path: str, look: capi.Instance) -> str | None:
-    """Name the user who alone may remove a file, besides root; ``None`` if this user may too."""
+    """Name the users who alone may remove a file; ``None`` if this user may too."""
     if sys.platform == "win32":
         return None
     try:
@@ -30,15 +30,15 @@ def keeper_of(path: str, look: capi.Instance) -> str | None:
         return None
     if os.geteuid() in (file.st_uid, directory.st_uid) or _may_all():
         return None
-    return name_of(file.st_uid)
+    return _or_root(file.st_uid)
 
 
 def owner_of(path: str) -> str:
-    """Name the owner of a file."""
+    """Name the users who may always remove a file: its owner, and root."""
     try:
-        return name_of(os.lstat(path).st_uid)
+        return _or_root(os.lstat(path).st_uid)
     except OSError:
-        return "the owner of the file"
+        return "the owner of the file or root"
 
 
 def is_mine(path: str) -> bool:
@@ -51,16 +51,18 @@ def is_mine(path: str) -> bool:
         return False
 
 
-def name_of(uid: int) -> str:
-    """Give a user's name and number."""
+def _or_root(uid: int) -> str:
+    """Give a user's name and number, and root."""
     if sys.platform == "win32":
-        return "the owner of the file"
+        return "the owner of the file or an administrator"
+    if uid == 0:
+        return "root"
     try:
         import pwd  # noqa: PLC0415 - for an error only
 
-        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid}) or root"
     except (ImportError, KeyError):
-        return f"the user with uid {uid}"
+        return f"the user with uid {uid} or root"
 
 
 def _may_all() -> bool:

@@ -87,6 +87,14 @@ def test_a_waiter_gets_what_another_user_has_cleared(path):
             waiting.remove(got)
 
 
+def test_root_is_named_once(path):
+    left_by(0, path)
+    with user(OTHER) as other:
+        said = other.run(f"tell(semlock.Lock({str(path)!r}).acquire, 0)")
+        assert "only root may remove it" in said
+        assert "Have root run: semlock clean" in said
+
+
 FORMS = ["Lock({0!r})", "SlotLock({0!r}, 1)", "SharedLock({0!r})", "sema.Semaphore({0!r})"]
 
 

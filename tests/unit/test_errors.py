@@ -4,11 +4,13 @@ import asyncio
 import pickle
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
 import semlock
-from semlock import sema, task
+from semlock import feature, sema, semats, task
+from support import Child
 
 KINDS = [
     semlock.SemlockError,
@@ -68,6 +70,10 @@ def test_names_are_those_that_users_import():
         (semlock.AsyncSharedLock, "AsyncSharedLock"),
         (sema.Semaphore, "Semaphore"),
         (sema.AsyncSemaphore, "AsyncSemaphore"),
+        (semats.Semaphore, "Semaphore"),
+        (feature.FeatureLock, "FeatureLock"),
+        (feature.AsyncFeatureLock, "AsyncFeatureLock"),
+        (task.TaskLock, "TaskLock"),
         (task.AsyncTaskLock, "AsyncTaskLock"),
     ],
 )
@@ -75,9 +81,12 @@ def test_a_wrong_call_is_told_with_the_class_that_was_called(kind, name):
     for arguments in ((), ("x", 5, 7)):
         with pytest.raises(TypeError, match=rf"^{name}[.(]"):
             kind(*arguments)
-    if "Semaphore" not in name:  # which passes all options on to Lock
-        with pytest.raises(TypeError, match=rf"^{name}[.(]"):
-            kind("x", times=5)
+    with pytest.raises(TypeError, match=rf"^{name}[.(].*unexpected.*'times'"):
+        kind(
+            "x",
+            *{"Slot": (5,), "Task": ("me",)}.get(name.removeprefix("Async")[:4], ()),
+            times=5,
+        )
 
 
 def test_a_wrong_call_of_a_method_is_told_with_the_public_name(path):
@@ -112,6 +121,42 @@ def test_the_way_out_of_a_deadlock_is_one_that_the_class_has(path):
         assert str(caught.value).endswith(". Release it first")
     with semlock.Lock(path), pytest.raises(semlock.LockDeadlockError, match="reentrant=True"):
         semlock.Lock(path).acquire()
+
+
+def test_a_wait_for_oneself_is_not_said_to_last_for_ever(path):
+    with semlock.Lock(path), pytest.raises(semlock.LockDeadlockError) as caught:
+        semlock.Lock(path).acquire(timeout=1)
+    assert "ever" not in str(caught.value).replace(path, "")
+
+
+@pytest.mark.parametrize(
+    ("take", "name"),
+    [
+        ("sidecar.SidecarLock({0!r}[:-5])", "sidecar"),
+        ("feature.FeatureLock('f', {0!r})", "feature"),
+        ("task.TaskLock({0!r}, 'pid-{1}@here', audit=False)", "task"),
+    ],
+)
+def test_a_lock_of_another_system_is_named_with_its_holder(path, take, name):
+    """It was called a file without a readable record, to be removed by force."""
+    with Child() as child:
+        child.run("from semlock import feature, sidecar, task")
+        child.run(f"lock = {take.format(path, child.process.pid)}; _ = lock.acquire()")
+        there = child.run("lock.path")
+        for call in (lambda: semlock.remove(there), lambda: semlock.Lock(there).acquire(0)):
+            with pytest.raises(semlock.LockHeldError) as caught:
+                call()
+            said = str(caught.value)
+            assert re.search(rf"{child.process.pid}.*, by a lock of {name}; alive: ", said)
+            assert "force" not in said
+            assert "end its holder" in said
+        child.run("lock.release()")
+
+
+@pytest.mark.parametrize("content", [b"12:30", b"{}", b'{"pid": 3}', b"[1]", b"owner", b"\xff"])
+def test_any_other_content_is_of_no_known_system(path, content):
+    Path(path).write_bytes(content)
+    assert "no readable record" in semlock.status(path).holder
 
 
 def test_a_path_that_is_there_twice_is_named(tmp_path):
