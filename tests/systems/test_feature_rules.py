@@ -1,6 +1,7 @@
 """One test for each rule of the feature lock's specification, section by section."""
 
 import os
+import re
 import sys
 import threading
 import time
@@ -539,3 +540,16 @@ class TestDetecting:
 def test_each_row_of_the_specifications_tables_is_a_test_here(row):
     group, name = ROWS[row].split(".")
     assert callable(getattr(globals()[group], name))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("12", "is not pid:timestamp"), ("x:1", "is not pid:timestamp"),
+     ("0:1", "pid is not between 1 and 4194304: '0'"),
+     ("4194305:1", "pid is not between 1 and"),
+     ("1:0", "timestamp is not above 0 and at most a day ahead: 0.0"), ("1:nan", "ahead: nan"),
+     ("1:99999999999", "at most a day ahead: 99999999999.0")],
+)  # fmt: skip
+def test_what_is_wrong_with_a_record_is_told(content, says):
+    with pytest.raises(semlock.LockRecordError, match=re.escape(says)):
+        feature.decode(content.encode())

@@ -201,8 +201,8 @@ class TestRetryOptions:
             RetryOptions(min_timeout=2, max_timeout=1)
 
     @pytest.mark.parametrize(
-        "bad", [{"retries": -1}, {"retries": "3"}, {"factor": "2"}, {"min_timeout": "1"},
-                {"max_timeout": -1}, {"factor": -1}],
+        "bad", [{"retries": -1}, {"retries": "3"}, {"retries": True}, {"factor": "2"},
+                {"min_timeout": "1"}, {"max_timeout": -1}, {"factor": -1}],
     )  # fmt: skip
     def test_what_is_no_number_is_told_by_its_name(self, bad):
         with pytest.raises(ValueError, match=next(iter(bad))):

@@ -677,6 +677,13 @@ def test_a_record_that_drops_since_and_ttl_counts_as_held(path):
     assert quiet(path).try_acquire() is False
 
 
+@pytest.mark.parametrize("nothing", [None, "pid-1@box", {"owner": "pid-1@box"}])
+def test_what_is_no_info_of_a_lock_is_told(nothing, path):
+    for call in (lambda: task.held_message(nothing, path), lambda: decide(nothing, "me")):
+        with pytest.raises(TypeError, match=r"task.status\(path\).info"):
+            call()
+
+
 def test_an_info_is_what_status_gives(path):
     with quiet(path):
         assert isinstance(task.status(path).info, TaskInfo)
