@@ -148,10 +148,8 @@
  *
  * REFRESHING
  *
- *   guard; is P still my inode?; pwrite the record, of the same length; release the
- *   guard.  It cannot write to another process's file.  The caller composed the record
- *   for one acquisition, by its serial number: if another thread has released and
- *   acquired the lock since then, nothing is written.
+ *   Is the record of this acquisition?; guard; is P still my inode?; pwrite the record,
+ *   of the same length; release the guard.  It cannot write to another's file.
  *
  * THE KEPT CLAIM
  *

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from semlock import policy, retry
 from semlock._core.records import decode_text, restamp_text
-from semlock._locks.lock import TextLock, only_known
+from semlock._locks.lock import TextLock
+from semlock._stores.file import only_known
 from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it

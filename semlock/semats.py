@@ -33,7 +33,8 @@ from semlock._core.records import (
 )
 from semlock._core.status import remove_exactly
 from semlock._core.verdicts import GRACE
-from semlock._locks.lock import TextLock, only_known
+from semlock._locks.lock import TextLock
+from semlock._stores.file import only_known
 from semlock._systems import claims
 from semlock.systems import System, for_tasks, later
 

@@ -14,7 +14,6 @@ from semlock._stores.file import InFiles
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
     from semlock._core.identity import Process
@@ -54,18 +53,6 @@ def called_by_its_name(kind: Any, **defaults: object) -> Any:
     own.__qualname__ = kind.__name__
     kind.__init__ = own
     return kind
-
-
-def only_known(lock: FileLock, options: Mapping[str, object]) -> None:
-    """Refuse an option that no lock has, with the name of the class that was called."""
-    for name in options:
-        if name not in _OPTIONS:
-            raise TypeError(
-                f"{type(lock).__name__}() got an unexpected keyword argument {name!r}"
-            )
-
-
-_OPTIONS = frozenset(InFiles.__init__.__kwdefaults__ or ())
 
 
 class TextLock(FileLock):

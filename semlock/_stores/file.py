@@ -26,7 +26,7 @@ from semlock._waiting.waiter import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import FrameType, TracebackType
     from typing import Any
 
@@ -383,3 +383,15 @@ class InFiles(FileRecord):
         registry.follow_fork()
         self._record = None
         self._lay_out()
+
+
+def only_known(lock: InFiles, options: Mapping[str, object]) -> None:
+    """Refuse an option that no lock has, with the name of the class that was called."""
+    for name in options:
+        if name not in _OPTIONS:
+            raise TypeError(
+                f"{type(lock).__name__}() got an unexpected keyword argument {name!r}"
+            )
+
+
+_OPTIONS = frozenset(InFiles.__init__.__kwdefaults__ or ())

@@ -12,7 +12,8 @@ from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
 from semlock._core.records import LockInfo, text_of
 from semlock._core.verdicts import GRACE
-from semlock._locks.lock import FileLock, only_known
+from semlock._locks.lock import FileLock
+from semlock._stores.file import only_known
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

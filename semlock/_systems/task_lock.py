@@ -11,7 +11,7 @@ from semlock._core.errors import LockLostError, LockTimeoutError, SemlockError
 from semlock._core.identity import this_process
 from semlock._core.json_records import iso_time
 from semlock._core.seconds import checked_timeout
-from semlock._locks.lock import only_known
+from semlock._stores.file import only_known
 from semlock._systems.task_audit import AuditLog
 from semlock._systems.task_network import NETWORK_RETRY, Pauses
 from semlock._systems.task_owner import LockOwner, refresh_interval, ttl_for
