@@ -214,11 +214,12 @@ def way_to_free(found: LockStatus) -> str:
 
 def of_another_system(found: LockStatus) -> tuple[LockInfo | None, str]:
     """Read a record that isn't of the asked lock system, and name the system that it is of."""
-    from semlock._core import forms  # noqa: PLC0415 - for messages about such records
+    from semlock._core.cleaning import claims  # noqa: PLC0415 - for messages about such records
 
     content = found.content
     if content and not found.unfinished:
-        for system in (forms.task, forms.sidecar, forms.feature):
+        of = claims[0]()
+        for system in (of.task, of.sidecar, of.feature):
             info = system(found.path, content, True)
             if info is not None:
                 return info, system.__name__
