@@ -64,6 +64,9 @@ semlock_folder_changes(int64_t events, int64_t life, semlock_pool *pool, char *b
     ssize_t n;
     int count = 0;
 
+    if (events < 0) {
+        return 0;
+    }
     if (semlock_life(pool) != life || !semlock_events_ours(events)) {
         return -EBADF;
     }

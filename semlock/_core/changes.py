@@ -14,6 +14,8 @@ WATCH_OVER = lib.SEMLOCK_WATCH_OVER
 ANY = -1
 
 _SIZE = 8192
+# If fewer were read, these were all: none takes more than 288 bytes.
+NOT_ALL = _SIZE // 288
 
 
 class Changes:
@@ -66,11 +68,6 @@ class Changes:
             _SIZE,
             self._changes,  # type: ignore[arg-type]  # an array of them
         )
-
-    def is_full(self, count: int) -> bool:
-        """Tell whether there may be more than so many that were read."""
-        last = self._changes[count - 1]
-        return bool(last.name + last.length > _SIZE // 2)
 
     def read(self, count: int) -> list[tuple[int, int, int, bytes]]:
         """Give the mark, the kind, the inode number and the name of each change."""

@@ -17,7 +17,15 @@ from collections import OrderedDict
 
 from semlock._core import capi, inside
 from semlock._core.capi import FREE, HELD, LOOK, TURN, now_ns
-from semlock._core.changes import ANY, FILE_CLOSED, NAME_GONE, NAME_MADE, WATCH_OVER, Changes
+from semlock._core.changes import (
+    ANY,
+    FILE_CLOSED,
+    NAME_GONE,
+    NAME_MADE,
+    NOT_ALL,
+    WATCH_OVER,
+    Changes,
+)  # fmt: skip
 from semlock._locks.base import BaseLock
 from semlock._locks.shared import SharedLock
 from semlock._locks.slots import SlotLock
@@ -85,20 +93,18 @@ class _Folder:
 
 def _files_of(lock: Any) -> list[str]:
     """Name the files whose change may free a lock."""
+    if isinstance(lock, InFiles):
+        return [lock.path]
     if isinstance(lock, SlotLock):
         return [slot.path for slot in inside.slots_of(lock)]
-    if isinstance(lock, SharedLock):
-        return [lock.path, inside.readers_directory(lock)]
-    return [lock.path]
+    return [lock.path, inside.readers_directory(lock)]
 
 
 def _parts_of(lock: Any) -> list[Any]:
     """Give the locks that a lock is made of."""
-    if isinstance(lock, SlotLock):
-        return inside.slots_of(lock)
-    if isinstance(lock, SharedLock):
-        return [inside.writer_of(lock)]
-    return [lock]
+    if isinstance(lock, InFiles):
+        return [lock]
+    return inside.slots_of(lock) if isinstance(lock, SlotLock) else [inside.writer_of(lock)]
 
 
 class Candidates:
@@ -131,8 +137,10 @@ class Candidates:
 
     def add(self, lock: Any) -> None:
         """Add a lock; one that is there already stays as it is."""
-        if not isinstance(lock, (InFiles, SlotLock, SharedLock)) or any(
-            inside.native(part).kernel for part in _parts_of(lock)
+        if (
+            inside.native(lock).kernel
+            if isinstance(lock, InFiles)
+            else not isinstance(lock, (SlotLock, SharedLock))
         ):
             raise TypeError(
                 f"a LockSet has locks that are held while their file is there, not {lock!r}"
@@ -154,7 +162,8 @@ class Candidates:
                     folder = self._folders[directory] = _Folder(directory or os.sep)
                     self._stale = True
                 encoded = os.fsencode(name)
-                folder.names[encoded] = (*folder.names.get(encoded, ()), lock)
+                others = folder.names.get(encoded)
+                folder.names[encoded] = (lock,) if others is None else (*others, lock)
                 if folder.unnumbered is not None:
                     folder.unnumbered.add(encoded)
             self._members[lock] = None
@@ -216,11 +225,11 @@ class Candidates:
             if self._stale:
                 self._watch()
             changes = self._changes
-            if changes is not None and changes.events >= 0:
+            if changes is not None:
                 while (count := changes.count()) > 0:
                     for change in changes.read(count):
                         self._take_in(*change)
-                    if not changes.is_full(count):
+                    if count < NOT_ALL:
                         break
                 if count < 0:
                     self._changes = None
