@@ -487,8 +487,14 @@ def keep_a_claim(path: str) -> None:
 
 
 def forget_bursts() -> None:
-    """Let no lock seem to have been taken again and again, which depends on the time."""
+    """Forget what earlier operations left in the pool, so that each one makes the same calls.
+
+    No lock seems to have been taken again and again, which depends on the time, and it is not
+    known whether the filesystem keeps boot marks.
+    """
     from semlock._core import capi
+
+    capi.POOL.ordered = 0
 
     bursts = capi.ffi.buffer(capi.POOL.bursts)
     bursts[:] = bytes(len(bursts))
