@@ -164,16 +164,21 @@ class LockSet(Candidates, Generic[L]):
         """Say for how many seconds to sleep without a report."""
         return min(max(0.0, (self._due - now_ns()) / 1e9), _SLICE)
 
-    def _sleep(self, seconds: float) -> None:
+    def _source(self) -> int:
+        """Give the descriptor to sleep on; -1 if no directory is watched."""
         changes = self._changes
-        if changes is None or changes.events < 0 or seconds < 0.001:
+        return -1 if changes is None or not self._marks else changes.events
+
+    def _sleep(self, seconds: float) -> None:
+        source = self._source()
+        if source < 0 or seconds < 0.001:
             sleep(seconds)
             return
         if sys.platform != "win32":  # where no directory is watched
             from select import POLLIN, poll  # noqa: PLC0415 - for those who wait
 
             poller = poll()
-            poller.register(changes.events, POLLIN)
+            poller.register(source, POLLIN)
             poller.poll(max(1, int(seconds * 1000)))
 
     # ------------------------------------------------------------------ for tasks
@@ -188,9 +193,7 @@ class LockSet(Candidates, Generic[L]):
             left = (end - now_ns()) / 1e9
             if left <= 0:
                 return False
-            changes = self._changes
-            events = -1 if changes is None else changes.events
-            await listen(events, min(left, self._pause()))
+            await listen(self._source(), min(left, self._pause()))
         return True
 
     def __aiter__(self) -> LockSet[L]:

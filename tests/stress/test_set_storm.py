@@ -16,12 +16,12 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills are for P
 LOCKS = 1000
 WORKERS = 6
 
-# Each hold is noted by the file of the lock's number, which must not be there: it is made by a
-# name of the worker, and removed before the release.  A killed worker leaves it; who takes the
-# dead one's lock finds it there, and whose it is.
+# A worker that holds a lock makes a file of the lock's number, and beside it a link with its own
+# PID; it removes both before the release.  A killed worker leaves them.  If the next holder finds
+# a link to a process that lives, the lock was had twice.
 WORKER = """
 import os, sys, random, semlock
-count, directory, mode = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+count, directory = int(sys.argv[1]), sys.argv[2]
 order = list(range(count))
 random.shuffle(order)
 locks = semlock.LockSet(
@@ -37,7 +37,6 @@ while True:
         try:
             os.close(os.open(place, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            # Left by a killed one: it may be gone, and then no other may be inside.
             owner = os.readlink(place + ".who") if os.path.lexists(place + ".who") else "0"
             if owner != "0" and os.path.exists(f"/proc/{owner}/exe"):
                 os.write(log, f"twice {number} {owner} {os.getpid()}\\n".encode())
@@ -61,7 +60,7 @@ def test_locks_of_a_set_under_kills(tmp_path, count):
 
     def start():
         process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(count), str(tmp_path), "set"],
+            [sys.executable, "-c", WORKER, str(count), str(tmp_path)],
             stdout=subprocess.PIPE,
         )
         assert process.stdout.readline()
