@@ -40,6 +40,28 @@ def tickets(path):
     return sorted(glob.glob(os.path.join(os.path.dirname(path), ".semlock-*.queue", name)))
 
 
+def standing(path):
+    """List the tickets whose owners have them open.
+
+    Between creating a FIFO and opening it, its owner looks dead: if it is stopped there, the ticket
+    is removed as a dead one's.
+    """
+    return [ticket for ticket in tickets(path) if _has_owner(ticket)]
+
+
+def _has_owner(ticket):
+    try:
+        fd = os.open(ticket, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return False
+    try:
+        return os.read(fd, 1) != b""
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+
+
 def passed_by(path):
     """List the tickets that were passed by and whose owners have not run since."""
     return sorted(glob.glob(os.path.join(os.path.dirname(path), ".semlock-*.queue", "*.late")))
@@ -51,7 +73,7 @@ def crowd_that_waits(path, count, take, *, before=""):
     with Child(FORK) as parent:
         try:
             parent.run(f"pids = crowd({count}, lambda: {take}, {before!r})")
-            wait_until(lambda: len(tickets(path)) == count, f"{count} stand in the queue")
+            wait_until(lambda: len(standing(path)) == count, f"{count} stand in the queue")
             yield parent
         finally:
             signal_all(parent, "SIGKILL")
@@ -68,7 +90,7 @@ def threads_that_wait(path, count):
             f"threads = [threading.Thread(target=wait, daemon=True) for _ in range({count})]\n"
             "for thread in threads: thread.start()\n"
         )
-        wait_until(lambda: len(tickets(path)) == count, f"{count} stand in the queue")
+        wait_until(lambda: len(standing(path)) == count, f"{count} stand in the queue")
         yield child
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import semlock
 import users
-from crowd import crowd_that_waits, tickets
+from crowd import crowd_that_waits, standing, tickets
 from support import Child, wait_until
 
 pytestmark = [
@@ -154,7 +154,7 @@ def test_whoever_has_no_events_stands_in_the_queue_and_holders_make_way(
     path = shared_path
     with semlock.Lock(path):
         without_inotify.send(f"lock = semlock.Lock({path!r}); {TAKES}")
-        wait_until(lambda: len(tickets(path)) == 1, "it waits in the queue")
+        wait_until(lambda: len(standing(path)) == 1, "it waits in the queue")
         assert semlock._core.capi.must_make_way(semlock.Lock(path, fair=True)._native) != 0
     without_inotify.receive()
 
@@ -169,7 +169,7 @@ def test_on_fuse_the_queue_keeps_its_order(bound, tmp_path):
                     f"with semlock.Lock({bound!r}, fair=True):\n"
                     f"    open({str(record)!r}, 'a').write('{number}')"
                 )
-                wait_until(lambda n=number: len(tickets(bound)) == n + 1, "it waits")
+                wait_until(lambda n=number: len(standing(bound)) == n + 1, "it waits")
         for child in children:
             child.receive()
     finally:
@@ -257,7 +257,7 @@ def through_a_free_lock(path, record, count, kind, setup="", bound=EACH):
         with held:
             parent.run(stand + setup)
             parent.run(crowd, timeout=120)
-            wait_until(lambda: len(tickets(path)) == count, "all wait")
+            wait_until(lambda: len(standing(path)) == count, "all wait")
             begin = time.monotonic_ns()
         parent.run("for pid in pids: os.waitpid(pid, 0)", timeout=120)
         used = parent.run("sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])")

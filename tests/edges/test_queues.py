@@ -9,7 +9,16 @@ import pytest
 
 import semlock
 import users
-from crowd import FORK, crowd_that_waits, in_time, passed_by, signal_all, tickets, timed
+from crowd import (
+    FORK,
+    crowd_that_waits,
+    in_time,
+    passed_by,
+    signal_all,
+    standing,
+    tickets,
+    timed,
+)
 from semlock._core import capi
 from semlock._core.waits import Wait
 from support import Child, wait_until
@@ -63,7 +72,7 @@ def test_a_waiter_has_a_free_lock_soon_though_those_before_it_are_stopped(path, 
                     f"lock = semlock.Lock({path!r}, fair={fair}); lock.acquire(); "
                     "import time; at = time.monotonic(); lock.release(); at"
                 )
-                wait_until(lambda: len(tickets(path)) == count + 1, "the last one waits too")
+                wait_until(lambda: len(standing(path)) == count + 1, "the last one waits too")
                 signal_all(parent, "SIGSTOP")
                 begin = time.monotonic()
             return waiter.receive() - begin
@@ -135,7 +144,7 @@ def test_those_who_were_stopped_have_the_lock_in_the_end_in_their_old_order(path
                     f"with semlock.Lock({path!r}, fair=True): open({str(record)!r}, 'a')"
                     f".write({name!r})"
                 )
-                wait_until(lambda n=name: len(tickets(path)) == " ab".index(n), "it waits")
+                wait_until(lambda n=name: len(standing(path)) == " ab".index(n), "it waits")
             a.stop()
             b.stop()
         before = [os.stat(ticket).st_ino for ticket in tickets(path)]
@@ -146,10 +155,10 @@ def test_those_who_were_stopped_have_the_lock_in_the_end_in_their_old_order(path
         late.send(
             f"with semlock.Lock({path!r}, fair=True): open({str(record)!r}, 'a').write('c')"
         )
-        wait_until(lambda: len(tickets(path)) == 1, "a late one waits")
+        wait_until(lambda: len(standing(path)) == 1, "a late one waits")
         a.resume()
         b.resume()
-        wait_until(lambda: len(tickets(path)) == 3, "they stand in the queue again")
+        wait_until(lambda: len(standing(path)) == 3, "they stand in the queue again")
         assert [os.stat(ticket).st_ino for ticket in tickets(path)][:2] == before
         assert passed_by(path) == []
         second.release()
@@ -175,7 +184,7 @@ def test_once_they_are_passed_by_they_hold_up_none_of_those_behind(path, tmp_pat
                 stopped = stack.enter_context(stopped_ahead(path, count))
                 parent = stack.enter_context(Child(FORK))
                 parent.run(f"pids = crowd({live}, lambda: exec({code!r}, globals()))")
-                wait_until(lambda: len(tickets(path)) == count + live, "all wait")
+                wait_until(lambda: len(standing(path)) == count + live, "all wait")
                 signal_all(stopped, "SIGSTOP")
                 record.write_text("")
                 begin = time.monotonic()
@@ -238,9 +247,9 @@ def test_a_dead_waiters_ticket_keeps_nobody_from_free_slots(path, slots):
 def test_a_waiter_hears_at_once_that_the_one_before_it_died(path):
     with Child() as first, Child() as second, held(semlock.Lock(path)):
         first.send(f"semlock.Lock({path!r}, fair=True).acquire()")
-        wait_until(lambda: len(tickets(path)) == 1, "the first one waits")
+        wait_until(lambda: len(standing(path)) == 1, "the first one waits")
         second.send(f"lock = semlock.Lock({path!r}, fair=True); lock.acquire(); lock.release()")
-        wait_until(lambda: len(tickets(path)) == 2, "the second one waits")
+        wait_until(lambda: len(standing(path)) == 2, "the second one waits")
         first.kill()
         # The end of its FIFO is told, and a dead one's ticket is cleared away.
         wait_until(lambda: len(tickets(path)) == 1, "the dead one's ticket is gone", 2.0)
@@ -287,9 +296,9 @@ def test_a_queue_is_open_to_all_users_whatever_the_umask(shared_path):
             strict.send(
                 f"lock = semlock.Lock({shared_path!r}, fair=True); lock.acquire(); None"
             )
-            wait_until(lambda: len(tickets(shared_path)) == 1, "root waits")
+            wait_until(lambda: len(standing(shared_path)) == 1, "root waits")
             other.send(f"lock = semlock.Lock({shared_path!r}, fair=True); lock.acquire(); None")
-            wait_until(lambda: len(tickets(shared_path)) == 2, "nobody waits")
+            wait_until(lambda: len(standing(shared_path)) == 2, "nobody waits")
         strict.receive()
         strict.run("lock.release()")
         other.receive()
