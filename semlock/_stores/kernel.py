@@ -136,12 +136,18 @@ class InKernel(InFiles):
 
     def status(self) -> KernelStatus:
         """Look who has the kernel's lock, also if another program took it."""
-        from semlock._core.kernel_locks import kernel_status  # noqa: PLC0415 - for a status
+        from semlock._core.kernel_locks import KernelHolder, kernel_status  # noqa: PLC0415 - then only
 
         found = kernel_status(self.path, self._lent)
-        if found.info is not None and found.info.pid == this_process().pid:
-            own = self._holder_here()
-            found.info = found.info if own is None else own.info or found.info
+        if found.state == "held" and (
+            found.info is None or found.info.pid == this_process().pid
+        ):
+            own = self._holder_here()  # which is known also where the system names no holder
+            info = None if own is None else own.info
+            if own is not None and info is not None:
+                found.info = info
+                shared = inside.native(own).kernel == capi.SHARED
+                found.holders = found.holders or (KernelHolder(info.pid, shared, "FLOCK"),)
         return found
 
     def _rewrite(self) -> int:

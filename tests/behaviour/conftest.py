@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import uuid
 from importlib import import_module
@@ -84,7 +85,14 @@ class Kernel(Files):
         return self.lock().status()
 
     def take_away(self) -> None:
+        if sys.platform == "win32":
+            pytest.skip("no program can remove the file while it is held")
         Path(self.place).unlink()
+
+    def needs_names(self) -> None:
+        """Skip a test in which another process that holds it must be named."""
+        if not sys.platform.startswith("linux"):
+            pytest.skip("this system doesn't say which process has a kernel lock")
 
 
 class Process:
@@ -297,6 +305,12 @@ def stranger(world):
     """Another process that can hold it."""
     with world.stranger() as other:
         yield other
+
+
+@pytest.fixture
+def named(world):
+    """Skip the test where a holder of another process can't be named."""
+    getattr(world, "needs_names", bool)()
 
 
 @pytest.fixture

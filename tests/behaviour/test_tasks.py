@@ -95,6 +95,7 @@ def test_tasks_of_one_object_exclude_each_other(world):
     assert most == 1
 
 
+@pytest.mark.usefixtures("named")
 def test_a_task_whose_time_is_over_is_told_who_holds_it(world, stranger):
     lock = world.async_lock()
     stranger.hold()
@@ -168,6 +169,7 @@ def test_a_lost_lock_of_a_task_is_noticed(world):
     run(main)
 
 
+@pytest.mark.usefixtures("named")
 def test_on_wait_is_told_to_tasks(world, stranger):
     stranger.hold()
     told = []

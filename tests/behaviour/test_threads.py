@@ -72,6 +72,7 @@ def test_a_wait_ends_with_the_holder(lock, stranger):
     later.join()
 
 
+@pytest.mark.usefixtures("named")
 def test_a_timeout_names_the_holder(world, lock, stranger):
     stranger.hold()
     for limit in (0, 0.05):
@@ -211,6 +212,7 @@ def test_a_decorated_function_runs_under_the_lock(lock):
     assert not lock.held
 
 
+@pytest.mark.usefixtures("named")
 def test_on_wait_is_told_who_holds_it(world, stranger):
     stranger.hold()
     told = []

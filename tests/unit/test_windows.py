@@ -379,3 +379,51 @@ def test_one_holder_at_most_whatever_is_killed(tmp_path):
 
     # What was killed before it wrote its record may have been made by one that lives.
     wait_until(is_clean, "even that has gone, after the time of grace")
+
+
+LOCKS_THE_BYTE = """
+import msvcrt, os
+fd = os.open({!r}, os.O_RDWR | os.O_CREAT)
+def lock():
+    os.lseek(fd, 0, os.SEEK_SET)
+    try:
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+    except OSError:
+        return False
+    return True
+def unlock():
+    os.lseek(fd, 0, os.SEEK_SET)
+    msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+"""
+
+
+@windows
+def test_a_kernel_lock_and_msvcrt_exclude_each_other(path):
+    lock = semlock.KernelLock(path)
+    with Child() as child:
+        child.run(LOCKS_THE_BYTE.format(path))
+        with lock:
+            assert child.run("lock()") is False
+            assert lock.status().info == lock.info
+        assert child.run("lock()")
+        assert not lock.try_acquire()
+        assert lock.status().state == "held"
+        thread = threading.Thread(target=lock.acquire, args=(30,))
+        thread.start()
+        child.run("unlock()")
+        thread.join()
+        lock.release()
+        assert child.run("lock()")
+        child.kill()
+    with lock.acquire(timeout=30):
+        pass
+    assert os.path.exists(path)
+
+
+@windows
+def test_readers_of_a_kernel_lock_share_it(path):
+    lock = semlock.KernelLock(path)
+    with lock.shared(), lock.shared():
+        assert not lock.try_acquire()
+    with lock:
+        assert not lock.shared().try_acquire()
