@@ -58,6 +58,7 @@ def test_it_is_excluded_while_held_and_gets_in_after_the_release(path, kind, hol
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("holder", "contender"), PAIRS)
+@pytest.mark.leaves("queue")  # the second holder ends without a release
 def test_a_killed_holder_blocks_no_waiter(path, kind, holder, contender):
     attempt, wait, _ = KINDS[kind]
     with child_with(holder, kind, path) as one, child_with(contender, kind, path) as other:

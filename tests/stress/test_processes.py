@@ -496,7 +496,7 @@ def test_a_dead_ones_lock_in_a_sticky_directory_counts_as_held_and_the_error_nam
         holder.run(WITNESSED)
         holder.kill()
         with pytest.raises(
-            semlock.LockTimeoutError, match="or root run: semlock clean"
+            semlock.LockTimeoutError, match="Have root run: semlock clean"
         ) as caught:
             judge.run("lock.acquire(timeout=0.2)")
         assert caught.value.path == path

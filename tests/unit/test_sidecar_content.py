@@ -221,7 +221,7 @@ class TestAFileThatMayNotBeRead:
             other.run("h = sidecar.acquire_file_lock(target, timeout=0)")
         os.utime(place + ".lock", (1, 1))
         assert other.run(state) == "unreadable"
-        assert "or root may remove it" in other.run("sidecar.status(target).evidence")
+        assert "only root may remove it" in other.run("sidecar.status(target).evidence")
         with pytest.raises(sidecar.FileLockStaleError):
             other.run("h = sidecar.acquire_file_lock(target, timeout=0)")
         assert other.run("semlock.clean(os.path.dirname(target)) == []")
