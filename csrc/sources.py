@@ -27,6 +27,7 @@ POSIX = [
     "posix/held.c",
     "posix/release.c",
     "posix/kernel.c",
+    "posix/lent.c",
     "posix/spare.c",
     "posix/change.c",
     "posix/inspect.c",

@@ -89,86 +89,6 @@ is_at(const char *path, const struct stat *opened)
            seen.st_dev == opened->st_dev;
 }
 
-/* The descriptors of callers that this process has locked.  The kernel gives one open file to
- * each process that has a descriptor of it, so the objects and threads that use one exclude
- * each other by this table.  A forked child begins with an empty one. */
-#define LENT_ROOM 256
-static struct {
-    int32_t busy;
-    int64_t life;
-    struct {
-        uint64_t dev;
-        uint64_t ino;
-        int64_t fd;
-        int32_t kernel;
-        int32_t count; /* 0: the row is empty */
-    } rows[LENT_ROOM];
-} lent;
-
-static void
-lent_enter(const semlock_pool *pool)
-{
-    while (!semlock_swap_if32(&lent.busy, 0, 1)) {
-        semlock_yield();
-    }
-    if (lent.life != pool->life) {
-        for (int i = 0; i < LENT_ROOM; i++) {
-            lent.rows[i].count = 0;
-        }
-        lent.life = pool->life;
-    }
-}
-
-static void
-lent_leave(void)
-{
-    semlock_store32(&lent.busy, 0);
-}
-
-/* Note a lock on the caller's descriptor: SEMLOCK_OK; SEMLOCK_HELD if another object of this
- * process excludes it. */
-static int
-lent_take(const struct stat *seen, int64_t fd, int32_t kernel)
-{
-    int empty = -1, own = -1;
-
-    for (int i = 0; i < LENT_ROOM; i++) {
-        if (lent.rows[i].count == 0) {
-            empty = empty < 0 ? i : empty;
-        }
-        else if (lent.rows[i].ino == (uint64_t)seen->st_ino &&
-                 lent.rows[i].dev == (uint64_t)seen->st_dev) {
-            if (kernel != SEMLOCK_SHARED || lent.rows[i].kernel != SEMLOCK_SHARED) {
-                return SEMLOCK_HELD;
-            }
-            own = lent.rows[i].fd == fd ? i : own;
-        }
-    }
-    own = own < 0 ? empty : own;
-    if (own < 0) {
-        return -ENOLCK;
-    }
-    lent.rows[own].dev = (uint64_t)seen->st_dev;
-    lent.rows[own].ino = (uint64_t)seen->st_ino;
-    lent.rows[own].fd = fd;
-    lent.rows[own].kernel = kernel;
-    lent.rows[own].count++;
-    return SEMLOCK_OK;
-}
-
-/* It is given up: 1 if no other object shares it. */
-static int
-lent_give(const semlock_file *file)
-{
-    for (int i = 0; i < LENT_ROOM; i++) {
-        if (lent.rows[i].count > 0 && lent.rows[i].fd == file->handle &&
-            lent.rows[i].ino == file->ino && lent.rows[i].dev == file->dev) {
-            return --lent.rows[i].count == 0;
-        }
-    }
-    return 1;
-}
-
 static void
 took(semlock_lock *lock, int fd, const struct stat *seen)
 {
@@ -188,17 +108,17 @@ take_lent(semlock_lock *lock, const semlock_pool *pool)
     if (fstat(fd, &seen) != 0) {
         return -errno;
     }
-    lent_enter(pool);
-    outcome = lent_take(&seen, fd, lock->kernel);
+    semlock_lent_enter(pool);
+    outcome = semlock_lent_take(&seen, fd, lock->kernel);
     if (outcome == SEMLOCK_OK) {
         took(lock, fd, &seen);
         outcome = lock_opened(fd, kind_of(lock->kernel));
         if (outcome != SEMLOCK_OK) {
-            lent_give(&lock->file);
+            semlock_lent_give(&lock->file);
             semlock_file_reset(&lock->file);
         }
     }
-    lent_leave();
+    semlock_lent_leave();
     return outcome;
 }
 
@@ -258,12 +178,12 @@ semlock_kernel_release(semlock_lock *lock, semlock_pool *pool)
 
     if (lock->lent != 0) {
         file->handle = lock->lent - 1;
-        lent_enter(pool);
-        last = lent_give(file);
+        semlock_lent_enter(pool);
+        last = semlock_lent_give(file);
         if (ours && last) {
             flock(fd, LOCK_UN);
         }
-        lent_leave();
+        semlock_lent_leave();
         file->handle = -1;
         return ours ? SEMLOCK_OK : SEMLOCK_LOST;
     }

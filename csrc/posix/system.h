@@ -54,6 +54,12 @@ int semlock_system_hears(const char *directory);
 #define SEMLOCK_TRIES_UNREAD 0
 #endif
 
+/* posix/lent.c */
+void semlock_lent_enter(const semlock_pool *pool);
+void semlock_lent_leave(void);
+int semlock_lent_take(const struct stat *seen, int64_t fd, int32_t kernel);
+int semlock_lent_give(const semlock_file *file);
+
 /* Tickets: linux/tickets.c, kqueue/tickets.c. */
 #define SEMLOCK_TICKET_MODE 0644
 int semlock_system_queues(const char *directory);

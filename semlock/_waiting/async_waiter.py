@@ -129,13 +129,9 @@ class AsyncWaiter(Waiter):
         if wait is None:
             stands = self.stands or (self._line is not None and self._line.stands)
             queue = self._queue if stands else None
+            one = len(self._locks) == 1
             wait = self._wait = LoopWait(
-                self._hub,
-                self._locks,
-                queue,
-                self._record,
-                asked=self._asked,
-                prepares=len(self._locks) == 1,
+                self._hub, self._locks, queue, self._record, asked=self._asked, prepares=one
             )
             self.stands = stands
             if self._scheduled:
