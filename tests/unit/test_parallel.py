@@ -12,6 +12,8 @@ import pytest
 import parallel
 
 pytest.importorskip("xdist")
+if sys.platform == "win32":
+    pytest.skip("the tests of the run itself need no second platform", allow_module_level=True)
 
 TESTS = Path(parallel.__file__).parent
 
