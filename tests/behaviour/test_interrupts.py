@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import semlock
-from support import HANDLERS_RUN_AT, Strike
+from support import HANDLERS_RUN_AT, Strike, chance_of_the_day
 
 pytestmark = pytest.mark.skipif(
     sys.implementation.name != "cpython", reason="only CPython traces single bytecodes"
@@ -48,7 +47,7 @@ def strike_everywhere(world, prepare, judge, step=STEP) -> int:
 
 
 def _strike_everywhere(prepare, judge, step, rarer) -> int:
-    at = random.randint(1, step)
+    at = chance_of_the_day().randint(1, step)
     while True:
         lock, operation = prepare()
         strike = Strike(at, operation, MODULES)

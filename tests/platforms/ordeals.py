@@ -22,9 +22,6 @@ from support import Child
 
 TESTS = Path(__file__).resolve().parents[1]
 
-# One of each sort that the core tells apart; on a local filesystem it meets all of them.
-ERRORS = ["ENOSPC", "EIO", "EINTR", "EACCES"]
-
 
 def storm(**changes) -> dict:
     """Let the nursery raise, stop and kill workers here, and give its report."""
@@ -65,12 +62,12 @@ def storm(**changes) -> dict:
     return report
 
 
-def faults(shim: str, *operations: str) -> dict:
+def faults(shim: str, errors: list[str], *operations: str) -> dict:
     """Do some operations with each fault at each of their system calls."""
 
     def report(name: str) -> dict:
         os.mkdir(name)
-        order = json.dumps([name, os.path.abspath(name), ERRORS])
+        order = json.dumps([name, os.path.abspath(name), errors])
         done = subprocess.run(
             [sys.executable, TESTS / "faultops.py"], input=order,
             env=faultlib.preloaded(Path(shim)), stdout=subprocess.PIPE, check=True, text=True,

@@ -27,6 +27,7 @@ import pytest
 
 import building
 import faultlib
+from support import chance_of_the_day
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -39,6 +40,9 @@ LOCAL = ("ext4", "xfs", "btrfs", "tmpfs", "overlay")
 NAMED = ("bindfs", "ntfs-3g")
 BARE = ("exfat-fuse", "vfat")
 NETWORK = tuple(mounts.MOUNTED)
+
+# One of each sort that the core tells apart; on a local filesystem it meets all of them.
+ERRORS = ["ENOSPC", "EIO", "EINTR", "EACCES"]
 
 OPERATIONS = {
     LOCAL: [
@@ -146,7 +150,9 @@ def test_a_fault_of_any_call_ends_held_or_in_a_clear_error(kind, put_through, tm
         pytest.skip("a server's own delays and retries are faults enough")
     operations = next(names for kinds, names in OPERATIONS.items() if kind in kinds)
     shim = building.once(tmp_path_factory, "shim", faultlib.build_shim)
-    report = put_through("faults", [str(shim), *operations])
+    # What errors do is tried on the local one; the others differ in how a lock is made.
+    errors = ERRORS if kind in LOCAL else chance_of_the_day().sample(ERRORS, 2)
+    report = put_through("faults", [str(shim), errors, *operations])
     problems = report["problems"]
     if kind in NAMED:
         unremoved = re.compile(r"\w+: left behind: \['\.semlock-\w+\.tmp'\]: .*unlink")
