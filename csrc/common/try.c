@@ -186,8 +186,8 @@ has_ended(semlock_round *round, int64_t pid)
  * whose process has ended, and of the others only a share: each lock in its turn, after so
  * many rounds.  A judgement in Python costs more, so its turn comes more seldom.
  *
- * The number of the process only says whom to judge now.  If it proves wrong, as that of
- * another PID namespace does, it is not asked for again. */
+ * The PID in the record only selects the holders that are judged now.  If it is wrong, as one
+ * of another PID namespace is, it is not used again. */
 int
 semlock_seen_held_in(semlock_round *round, semlock_lock *lock)
 {

@@ -79,6 +79,7 @@ start_lock_path = lib.semlock_set_path
 probe = lib.semlock_probe
 boot_time = lib.semlock_boot_time
 
+_LARGEST_FILE = 1 << 26  # that read_file() reads whole
 _new_bytes = ffi.new_allocator(should_clear_after_alloc=False)
 
 
@@ -302,9 +303,6 @@ def read_file(path: str) -> str:
         room *= 4
 
 
-_LARGEST_FILE = 1 << 26
-
-
 def confirm(path: bytes, seen: Instance) -> bool:
     """Tell whether this instance is still at the path, unchanged."""
     return lib.semlock_confirm(path, POOL, seen.view) == OK
@@ -375,11 +373,6 @@ def identify() -> tuple[int, int, int, int, str]:
     boot = ffi.string(process.boot).decode("ascii", "replace")
     POOL.boot = lib.semlock_boot_number(process.boot)
     return process.pid, process.start, process.pidns, process.timens, boot
-
-
-def is_of_this_boot(number: int) -> bool:
-    """Tell whether a boot mark names the running boot, or no boot can be named here."""
-    return POOL.boot in (number, 0)
 
 
 def start_time(pid: int) -> int:

@@ -172,7 +172,7 @@ def _judge_mark(seen: Instance) -> tuple[Verdict, str]:
     if seen.boot_mark == 0:
         return UNKNOWN, "its content names no process"
     this_process()  # after that, the core knows this boot
-    if capi.is_of_this_boot(seen.boot_mark):
+    if capi.POOL.boot in (seen.boot_mark, 0):  # 0: no boot can be named here
         return UNKNOWN, "it was made since this machine was started, and its record is gone"
     if seen.witness == 0 and _is_older_than_this_boot(seen):
         return DEAD, (

@@ -65,7 +65,7 @@ class KernelInstance:
         return ALIVE, "the kernel keeps its lock on the file, and ends it with its holder"
 
     def keeper(self, path: str) -> None:
-        """Nobody removes it: the file stays."""
+        """Name no user: the file stays, and no process removes it."""
 
 
 class KernelStatus(LockStatus):

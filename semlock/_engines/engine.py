@@ -1,7 +1,7 @@
 """What a space asks of an engine: a line of entries for each name, and news about them.
 
-Each request for a lock is an entry, named by a token that nobody else has.  The entries of a name
-stand in the order in which the engine took them in, and each has a number that is larger than
+Each request for a lock is an entry, named by a token of its own.  The entries of a name stand in
+the order in which the engine took them in, and each has a number that is larger than
 that of all entries of this name before it, for ever: the fence.  An entry has ``room``: it holds
 only while at most so many entries hold.
 

@@ -75,7 +75,8 @@ class EngineLock(BaseLock):
         self.client = client
         self.name = name
         self._room = room
-        self.owner: Process | None = None  # whom the lock is for, if not for this process
+        # The process that the lock is for; None: this one.
+        self.owner: Process | None = None
         self._native = Hold(reentrant=reentrant)
 
     # ------------------------------------------------------------------ what an engine adds

@@ -2,7 +2,7 @@
 
 Keys of a name: a sorted set ``line`` of tokens by number, and a hash ``data``: of each token ``e``
 (when its lease ends, by the server's clock in ms), ``i`` (room, client, record) and ``t`` (whether
-it was told that it holds).  All expire when nobody renews them.
+it was told that it holds).  All expire if they are not renewed.
 """
 
 SCRIPT = r"""

@@ -298,7 +298,7 @@ def test_a_queue_is_open_to_all_users_whatever_the_umask(shared_path):
             )
             wait_until(lambda: len(standing(shared_path)) == 1, "root waits")
             other.send(f"lock = semlock.Lock({shared_path!r}, fair=True); lock.acquire(); None")
-            wait_until(lambda: len(standing(shared_path)) == 2, "nobody waits")
+            wait_until(lambda: len(standing(shared_path)) == 2, "two stand in the queue")
         strict.receive()
         strict.run("lock.release()")
         other.receive()

@@ -57,7 +57,7 @@ class Disk:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
-        """Serve nobody any more."""
+        """Accept no more connections, and remove the socket."""
         self._listener.close()
         os.unlink(self.path)
 
