@@ -9,9 +9,11 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Literal, TypeAlias
 
     from semlock._core.status import LockStatus
+
+    HowLost: TypeAlias = Literal["removed", "replaced", "expired", "unreachable"]
 
 
 def _rebuild(
@@ -58,7 +60,24 @@ class LockCancelledError(LockHeldError):
 
 
 class LockLostError(SemlockError):
-    """The lock was held, and its file is no longer at its path: another program removed it."""
+    """The lock was held, and its file is no longer at its path: another program removed it.
+
+    ``reason`` says how, for programs: ``"removed"``: nothing is there now; ``"replaced"``: another
+    file or record is there, so another process may hold the lock; ``"expired"``: its lease on an
+    engine ended before it was renewed, for example in a suspended process; ``"unreachable"``: it
+    ended because the engine could not be reached.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        status: LockStatus | None = None,
+        reason: HowLost = "removed",
+    ) -> None:
+        super().__init__(message, path=path, status=status)
+        self.reason: HowLost = reason
 
 
 class NotHeldError(SemlockError, RuntimeError):

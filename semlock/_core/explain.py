@@ -294,6 +294,7 @@ def lost_error(lock: LockObject) -> LockLostError:
         "Another process may have held the lock since then: check what was written under it",
         path=lock.path,
         status=found,
+        reason="replaced" if os.path.lexists(lock.path) else "removed",
     )
 
 

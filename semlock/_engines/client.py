@@ -198,7 +198,7 @@ class Client:
         sent = now()
         place = self.call("checked", self.path_of(ticket.name), self._renew_one, ticket)
         if place.state != HOLDS or place.fence != ticket.fence:
-            ticket.lost = True
+            ticket.lost = now()
         else:
             ticket.take_in(place, sent)
 
@@ -233,7 +233,7 @@ class Client:
             return
         self.closed = True
         for ticket in list(self.keeper.tickets.values()):
-            ticket.lost = ticket.state == HOLDS
+            ticket.lost = now() if ticket.state == HOLDS else 0.0
             with suppress(Away, Refused):
                 self.engine.leave(ticket.name, ticket.token, within=_SHORT)
             if ticket.wake is not None:

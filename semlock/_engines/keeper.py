@@ -182,7 +182,7 @@ class Keeper:
     def _lose(self, ticket: Ticket) -> None:
         if ticket.token not in self.tickets or ticket.lost:
             return
-        ticket.lost = True
+        ticket.lost = now()
         ticket.state = GONE
         # The engine may still know it, where a connection is the witness.
         self._abandoned[ticket.token] = ticket.name, now() + 2 * self.ttl

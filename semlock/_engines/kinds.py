@@ -134,6 +134,12 @@ class PartPerThread:
         return 0.0 if mine is None else mine.left()
 
     @property
+    def count(self) -> int:
+        """How often this thread holds it through this object; 0 while it does not."""
+        mine = self._mine()
+        return 0 if mine is None else mine.count
+
+    @property
     def fence(self) -> int | None:
         """The number of this thread's acquisition; ``None`` while it holds none."""
         mine = self._mine()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
+    from semlock._core.errors import HowLost
     from semlock._core.identity import Process
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus
@@ -244,7 +245,7 @@ class EngineLock(BaseLock):
 
     def _is_lost(self) -> bool:
         ticket = self._native.ticket
-        return ticket is None or ticket.lost or now() >= ticket.ends_at
+        return ticket is None or bool(ticket.lost) or now() >= ticket.ends_at
 
     def _rewrite(self) -> int:
         return self._confirm()
@@ -285,7 +286,14 @@ class EngineLock(BaseLock):
             "written under it, or give the fence to the storage that it protects",
             path=self.path,
             status=found,
+            reason=self._how_lost(found),
         )
+
+    def _how_lost(self, found: LockStatus | None) -> HowLost:
+        ticket = self._native.ticket
+        if ticket is not None and (ticket.lost or now()) < ticket.ends_at:
+            return "removed" if found is None or found.state == "free" else "replaced"
+        return "unreachable" if self.client.keeper.failure else "expired"
 
     def tell_loss(self) -> None:
         """Report the loss to the user's function, in a thread for such calls."""

@@ -64,7 +64,7 @@ class Ticket:
         self.asked = False  # whether the engine may know of it
         self.busy = 0  # the thread in which a request for it is under way
         self.dropped = False  # its owner gave it up meanwhile
-        self.lost = False  # it held, and doesn't any more
+        self.lost = 0.0  # since when it is known to hold no more, unreleased; 0: it is not
 
     @property
     def ends_at(self) -> float:

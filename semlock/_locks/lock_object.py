@@ -216,6 +216,11 @@ class LockObject(Store):
         return outcome == OK
 
     @property
+    def count(self) -> int:
+        """How often this object holds the lock: as many releases end it; 0 while it does not."""
+        return int(self._native.depth) if self.held else 0
+
+    @property
     def token(self) -> str | None:
         """The name of this acquisition, new each time; ``None`` while it is not held."""
         return self._token() if self.held else None

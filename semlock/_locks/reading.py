@@ -144,6 +144,8 @@ class Reading:
         reader = Lock(
             os.path.join(self._directory, name),
             tag=self.tag,
+            heartbeat=inside.heartbeat(self._writer),
+            on_lost=inside.on_lost(self._writer),
             **inside.options_of_files(self._writer),
         )
         owner = inside.left_to(self._writer)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from semlock._core.errors import LockLostError
     from semlock._core.identity import Process
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
@@ -78,6 +79,8 @@ class SharedLock(Reading):
         mode: int = 0o644,
         make_dirs: bool = False,
         fair: bool = False,
+        heartbeat: float | None = None,
+        on_lost: Callable[[SharedLock, LockLostError], object] | None = None,
         on_wait: Callable[[LockStatus, float], object] | None = None,
         cancel_check: Callable[[], object] | None = None,
     ) -> None:
@@ -91,6 +94,8 @@ class SharedLock(Reading):
             mode=mode,
             make_dirs=make_dirs,
             fair=fair,
+            heartbeat=heartbeat,
+            on_lost=None if on_lost is None else lambda _, error: on_lost(self, error),
             on_wait=on_wait,
             cancel_check=cancel_check,
         )
@@ -257,6 +262,12 @@ class SharedLock(Reading):
         if mine is None:
             return None
         return "exclusive" if mine is self._writer else "shared"
+
+    @property
+    def count(self) -> int:
+        """How often this thread holds the lock through this object; 0 while it does not."""
+        mine = self._mine()
+        return 0 if mine is None else int(mine.count)
 
     def status(self) -> LockStatus:
         """Look at the writer's lock file."""

@@ -319,6 +319,12 @@ class SlotLock:
         return self._mine() is not None
 
     @property
+    def count(self) -> int:
+        """How often this thread holds its slot through this object; 0 while it holds none."""
+        mine = self._mine()
+        return 0 if mine is None else mine.count
+
+    @property
     def slot(self) -> int | None:
         """The number of the slot that this thread holds, from 1 on."""
         mine = self._mine()

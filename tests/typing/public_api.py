@@ -30,6 +30,8 @@ def use(path: Path) -> None:
 
 def lost(lock: semlock.Lock, error: semlock.LockLostError) -> None:
     assert_type(error.path, str | None)
+    assert_type(error.reason, Literal["removed", "replaced", "expired", "unreachable"])
+    assert_type(lock.count, int)
 
 
 @semlock.Lock("job.lock", heartbeat=5, on_lost=lost)
