@@ -10,8 +10,9 @@
 
 #define SEMLOCK_UNFINISHED_MODE 01000 /* S_ISVTX: has no meaning on a regular file */
 #define SEMLOCK_OWNER_MODE 0600       /* what the owner may do with a lock file at least */
-#define SEMLOCK_RESERVED_HANDLES 32   /* descriptors left to the program */
-#define SEMLOCK_GUARD_TRIES 200       /* non-blocking attempts, each giving up the processor */
+#define SEMLOCK_MODE(record) ((record)->mode & 0777)
+#define SEMLOCK_RESERVED_HANDLES 32 /* descriptors left to the program */
+#define SEMLOCK_GUARD_TRIES 200     /* non-blocking attempts, each giving up the processor */
 #define SEMLOCK_KEPT_PER_DIRECTORY 4
 #define SEMLOCK_TICKET_ROOM 1024
 #define SEMLOCK_VOUCHED_NS 100000000 /* how long a taken witness is not tested again */

@@ -121,6 +121,9 @@
 #define SEMLOCK_SYNC_FULL 2
 #define SEMLOCK_SYNC_SAFE 3 /* a boot mark instead, where that is enough; else full */
 
+/* A flag of a record's mode: the file gets these permissions whatever the umask is. */
+#define SEMLOCK_EXACT 65536
+
 /* A flag of semlock_remove(): remove although the witness is taken. */
 #define SEMLOCK_DESPITE_WITNESS 1
 
@@ -186,7 +189,7 @@ typedef struct {
     /* the number of bytes at the beginning that identify the owner: only another owner's
      * record changes them */
     int32_t head;
-    int32_t mode;
+    int32_t mode; /* less the umask, unless SEMLOCK_EXACT is in it */
     int32_t durability;
     int32_t in_place; /* create at the path and write there, as foreign programs do */
     int32_t detached; /* the lock outlives this process: take no witness */
@@ -217,6 +220,7 @@ typedef struct {
     int32_t held;
     int32_t depth;
     int32_t reentrant;
+    int32_t by_object;   /* the object holds, whichever thread uses it */
     int32_t fleeting;    /* its file is never kept for another acquisition */
     int32_t expect_held; /* the last try failed: check the path first */
     int32_t waited;      /* acquired by waiting: others may wait too */
@@ -438,6 +442,8 @@ typedef struct {
     int32_t kernel;      /* some watches ask the kernel, and not each release is an event */
     int32_t looked;      /* it was checked that the caller does not wait for itself */
     int32_t started;     /* it has something to give back at its end */
+    int32_t stopped;     /* another thread has ended it: it sleeps no more */
+    int32_t poked;       /* so many threads are about to end its sleep */
     int64_t life;        /* of the process in which it was started */
     int32_t began;       /* it was decided whether to join the queue at once */
     int32_t unread;      /* the event source may have stale events */
@@ -538,6 +544,7 @@ int semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start)
 void semlock_waiting_leave(semlock_waiting *waiting, semlock_pool *pool);
 int semlock_waiting_in_turn(const semlock_waiting *waiting, int fair);
 void semlock_waiting_due(semlock_waiting *waiting);
+void semlock_waiting_stop(semlock_waiting *waiting);
 void semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won);
 void semlock_waiting_forget(semlock_waiting *waiting);
 void semlock_waiting_later(semlock_waiting *waiting, int32_t which, int64_t nanoseconds);

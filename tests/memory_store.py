@@ -32,7 +32,7 @@ from semlock._core.status import LockStatus
 from semlock._locks.async_form import AsyncForm
 from semlock._locks.base import BaseLock
 from semlock._waiting.hub import trio_here
-from semlock._waiting.notice import notice_of
+from semlock._waiting.notice import Stoppable
 
 LOOK_AGAIN_NS = 10_000_000
 
@@ -91,7 +91,7 @@ class State:
         self.look_at = 0
 
 
-class Wait:
+class Wait(Stoppable):
     """One wait: an ``Attempt``."""
 
     outcome = None
@@ -103,7 +103,7 @@ class Wait:
         self.again_at: int | None = None
         self.judge: bool | None = None
         self.wake = lambda: None
-        self.notice = notice_of(lock)
+        self._notice = self.begin(lock)
 
     @property
     def waited(self) -> float:
@@ -116,6 +116,10 @@ class Wait:
     def in_turn(self, *, fair: bool) -> bool:
         line = self.space.lines.get(self.lock.path)
         return not line or line[0] is self
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.wake()
 
     def failed(self, outcome: int) -> None:
         # Not before: the caller ends a wait that it has, and could be struck before it has it.
@@ -150,8 +154,7 @@ class Wait:
 
     def _sleep_for(self) -> float | None:
         """Say how long to sleep at most; 0 if the time is over."""
-        if self.notice is not None:
-            self.notice.tell(time.monotonic())
+        self.report(time.monotonic())
         ends = [] if self.left is None else [self.left]
         if self.again_at is not None:
             ends.append((self.again_at - self.lock._store_time()) / 1e9)

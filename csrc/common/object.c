@@ -6,6 +6,8 @@
  *   owner BORROWED       a thread refreshes or checks what thread t holds
  *   owner ENDING         a thread is releasing
  *
+ * With `by_object` any thread nests and releases; then t is the one that won last.
+ *
  *   free ---begin---> TRYING - t ---won---> t <---borrow/return---> BORROWED
  *    ^                    |                 |
  *    |<------failed-------+                end ---> ENDING ---freed---> free
@@ -117,6 +119,38 @@ semlock_object_seize(semlock_lock *lock, const semlock_pool *pool)
     return 1;
 }
 
+/* Borrow what the object holds, whichever thread won it: its owner, or 0 if it is not held. */
+static int64_t
+borrow_held(semlock_lock *lock)
+{
+    for (;;) {
+        int64_t owner = settled_owner(lock);
+
+        if (owner <= 0) {
+            return 0;
+        }
+        if (semlock_swap_if64(&lock->owner, owner, BORROWED)) {
+            return owner;
+        }
+    }
+}
+
+/* A try by an object that holds for all threads.  The owner is the thread that won last: only
+ * that one gives its win back when it is interrupted. */
+static int
+nest_by_object(semlock_lock *lock, int64_t thread)
+{
+    int64_t owner = lock->reentrant ? borrow_held(lock) : 0;
+
+    if (owner == 0) {
+        return SEMLOCK_HELD;
+    }
+    lock->depth++;
+    semlock_store64(&lock->serial, lock->serial + 1);
+    semlock_store64(&lock->owner, thread);
+    return SEMLOCK_NESTED;
+}
+
 /* Start a try: SEMLOCK_OK, or the reason why this object cannot be acquired. */
 int
 semlock_object_begin(semlock_lock *lock, const semlock_pool *pool)
@@ -128,6 +162,9 @@ semlock_object_begin(semlock_lock *lock, const semlock_pool *pool)
 
     if (semlock_swap_if64(&lock->owner, 0, TRYING - thread)) {
         return SEMLOCK_OK;
+    }
+    if (lock->by_object) {
+        return nest_by_object(lock, thread);
     }
     owner = settled_owner(lock);
     if (owner != thread) {
@@ -183,15 +220,8 @@ semlock_object_borrow(semlock_lock *lock, const semlock_pool *pool, int64_t *own
     if (semlock_object_bind(lock, pool) != SEMLOCK_OK) {
         return SEMLOCK_FORKED;
     }
-    for (;;) {
-        *owner = settled_owner(lock);
-        if (*owner <= 0) {
-            return SEMLOCK_FREE;
-        }
-        if (semlock_swap_if64(&lock->owner, *owner, BORROWED)) {
-            return SEMLOCK_OK;
-        }
-    }
+    *owner = borrow_held(lock);
+    return *owner == 0 ? SEMLOCK_FREE : SEMLOCK_OK;
 }
 
 void
@@ -212,6 +242,19 @@ semlock_object_end(semlock_lock *lock, const semlock_pool *pool, int64_t *owner)
         *owner = settled_owner(lock);
         if (*owner <= 0) {
             return SEMLOCK_FREE;
+        }
+        if (lock->by_object && lock->reentrant) {
+            if (!semlock_swap_if64(&lock->owner, *owner, BORROWED)) {
+                continue;
+            }
+            if (lock->depth > 1) {
+                lock->depth--;
+                lock->endings++;
+                semlock_store64(&lock->owner, *owner);
+                return SEMLOCK_NESTED;
+            }
+            semlock_store64(&lock->owner, ENDING);
+            return SEMLOCK_OK;
         }
         if (lock->reentrant) {
             if (*owner != semlock_thread()) {

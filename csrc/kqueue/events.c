@@ -130,6 +130,19 @@ semlock_events_forget(int64_t events)
     (void)events;
 }
 
+/* Wake the thread that sleeps by this event source, by a timer that is over at once. */
+void
+semlock_events_poke(int64_t events)
+{
+    struct kevent change;
+
+    if (events >= 0) {
+        EV_SET(&change, (uintptr_t)(semlock_load64(&signature) ^ 1), EVFILT_TIMER,
+               EV_ADD | EV_ONESHOT, 0, 1, 0);
+        apply(events, &change);
+    }
+}
+
 /* Not each of these systems reports an unlock: it is looked at by the clock. */
 int64_t
 semlock_events_watch_locked(int64_t events, const char *path, int64_t lent)

@@ -105,6 +105,19 @@ semlock_events_unwatch(int64_t events, int64_t mark)
     }
 }
 
+/* Wake the thread that sleeps by this event source: the end of a watch is an event. */
+void
+semlock_events_poke(int64_t events)
+{
+    if (semlock_events_ours(events)) {
+        int mark = inotify_add_watch((int)events, "/", IN_DELETE_SELF | IN_ONLYDIR);
+
+        if (mark >= 0) {
+            inotify_rm_watch((int)events, mark);
+        }
+    }
+}
+
 /* The marks in a forked child belong to the parent. */
 void
 semlock_mark_over(int64_t mark)

@@ -34,6 +34,7 @@ adopt(semlock_file *file, semlock_pool *pool, const semlock_record *record)
 {
     struct rlimit limit;
     struct stat made;
+    mode_t mode;
     int fd = (int)file->handle;
 
     /* Tried twice: without its identity the new file cannot be removed after an error. */
@@ -45,9 +46,12 @@ adopt(semlock_file *file, semlock_pool *pool, const semlock_record *record)
     file->mode = record->mode;
     /* Whatever the umask leaves: the user who made it must be able to judge it, and take it
      * over, when this process has died. */
-    if ((made.st_mode & SEMLOCK_OWNER_MODE) != SEMLOCK_OWNER_MODE &&
-        fchmod(fd, (made.st_mode | SEMLOCK_OWNER_MODE) & 07777) == 0) {
-        made.st_mode |= SEMLOCK_OWNER_MODE;
+    mode = made.st_mode | SEMLOCK_OWNER_MODE;
+    if (record->mode & SEMLOCK_EXACT) {
+        mode = (mode & ~(mode_t)0777) | (mode_t)SEMLOCK_MODE(record) | SEMLOCK_OWNER_MODE;
+    }
+    if (mode != made.st_mode && fchmod(fd, mode & 07777) == 0) {
+        made.st_mode = mode;
     }
     file->given = (int32_t)(made.st_mode & 0777);
     file->asked = semlock_now_ns();
@@ -104,7 +108,7 @@ try_named(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
     if (outcome != 0) {
         return outcome;
     }
-    file->handle = semlock_open(name, FRESH_FLAGS, (mode_t)record->mode);
+    file->handle = semlock_open(name, FRESH_FLAGS, (mode_t)SEMLOCK_MODE(record));
     if (file->handle < 0) {
         outcome = -errno;
         unlink(name); /* may exist despite the error, and is ours alone */
@@ -136,7 +140,7 @@ make_unnamed(semlock_lock *lock, semlock_pool *pool, const semlock_record *recor
     if (outcome != 0) {
         return outcome;
     }
-    file->handle = semlock_system_unnamed(directory, record->mode);
+    file->handle = semlock_system_unnamed(directory, SEMLOCK_MODE(record));
     if (file->handle < 0) {
         outcome = (int)file->handle;
         file->handle = -1;
@@ -190,7 +194,7 @@ static int
 try_in_place(semlock_lock *lock, semlock_pool *pool, const semlock_record *record)
 {
     semlock_file *file = &lock->file;
-    mode_t mode = (mode_t)(record->mode | SEMLOCK_UNFINISHED_MODE);
+    mode_t mode = (mode_t)(SEMLOCK_MODE(record) | SEMLOCK_UNFINISHED_MODE);
     struct stat made;
     int outcome, guard, fd, still;
 

@@ -212,6 +212,9 @@ semlock_has_umask(semlock_file *file)
     if (now - file->asked < SEMLOCK_UMASK_NS) {
         return 1;
     }
+    if (file->mode & SEMLOCK_EXACT) {
+        return 1;
+    }
     mask = semlock_system_umask();
     if (mask < 0 || ((file->mode & ~mask & 0777) | SEMLOCK_OWNER_MODE) != file->given) {
         return 0;

@@ -45,6 +45,7 @@ open_existing(const char *path, int flags, int is_file)
 static int
 open_to_lock(const semlock_lock *lock)
 {
+    mode_t mode = (mode_t)SEMLOCK_MODE(lock->record);
     struct stat seen;
     int fd;
 
@@ -58,8 +59,10 @@ open_to_lock(const semlock_lock *lock)
     if (errno != ENOENT) {
         return -errno;
     }
-    fd = semlock_open(lock->path, O_RDWR | O_CREAT | O_EXCL | FLAGS,
-                      (mode_t)lock->record->mode);
+    fd = semlock_open(lock->path, O_RDWR | O_CREAT | O_EXCL | FLAGS, mode);
+    if (fd >= 0 && (lock->record->mode & SEMLOCK_EXACT) && fchmod(fd, mode) != 0) {
+        errno = 0; /* as the umask says, then */
+    }
     return fd < 0 ? -errno : fd;
 }
 

@@ -39,6 +39,7 @@ void semlock_events_forget(int64_t events);
 int64_t semlock_events_watch(int64_t events, const char *path, int64_t known);
 int64_t semlock_events_watch_locked(int64_t events, const char *path, int64_t lent);
 void semlock_events_unwatch(int64_t events, int64_t mark);
+void semlock_events_poke(int64_t events);
 void semlock_mark_over(int64_t mark);
 int semlock_events_wait(int64_t events, int64_t process, int64_t bell, int64_t until,
                         const void *signals, int64_t *marks, int32_t room, int32_t *count);

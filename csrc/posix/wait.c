@@ -182,6 +182,9 @@ semlock_waiting_once(semlock_waiting *waiting, semlock_pool *pool, int64_t until
         if (late) {
             return SEMLOCK_TIME; /* however many events there are */
         }
+        if (semlock_add32(&waiting->stopped, 0) != 0) { /* a barrier: `events` was written */
+            return SEMLOCK_TIME;
+        }
         late = semlock_now_ns() >= until;
         limit = until < waiting->look_at ? until : waiting->look_at;
         outcome = sleep_with(waiting, limit);
@@ -246,6 +249,19 @@ semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool 
     return outcome;
 }
 
+/* Have a wait of another thread sleep no more: it returns SEMLOCK_TIME, at once if it sleeps
+ * by an event source of its own, and else at its next look. */
+void
+semlock_waiting_stop(semlock_waiting *waiting)
+{
+    semlock_add32(&waiting->poked, 1);
+    semlock_add32(&waiting->stopped, 1);
+    if (!waiting->lent) {
+        semlock_events_poke(semlock_load64(&waiting->events));
+    }
+    semlock_add32(&waiting->poked, -1);
+}
+
 /* End the wait, with the lock that was acquired or NULL. */
 void
 semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won)
@@ -288,7 +304,10 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
     semlock_leave(pool);
     waiting->events = -1;
     if (events >= 0) {
-        if (mark < 0 && waiting->unread) {
+        while (semlock_add32(&waiting->poked, 0) != 0) {
+            semlock_yield(); /* the event source may be the next waiter's then */
+        }
+        if (mark < 0 && (waiting->unread || waiting->stopped)) {
             semlock_events_silence(events, -1);
         }
         semlock_events_keep(pool, events, mark);
@@ -310,6 +329,7 @@ semlock_waiting_forget(semlock_waiting *waiting)
     }
     semlock_process_forget(waiting->process);
     waiting->events = waiting->process = -1;
+    waiting->poked = 0;
     waiting->blind = waiting->deaf = 1;
     for (int32_t i = 0; i < waiting->count; i++) {
         semlock_mark_over(waiting->watches[i].mark);

@@ -288,6 +288,13 @@ semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool 
     return semlock_waiting_take_inside(waiting, lock, pool, until);
 }
 
+/* Have a wait of another thread sleep no more.  Python looks at it after each SLICE. */
+void
+semlock_waiting_stop(semlock_waiting *waiting)
+{
+    semlock_add32(&waiting->stopped, 1);
+}
+
 /* End the wait, with the lock that was acquired or NULL. */
 void
 semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won)

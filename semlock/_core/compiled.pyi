@@ -143,6 +143,7 @@ class semlock_lock:
     held: int
     depth: int
     reentrant: int
+    by_object: int
     fleeting: int
     expect_held: int
     waited: int
@@ -257,6 +258,8 @@ class semlock_waiting:
     kernel: int
     looked: int
     started: int
+    stopped: int
+    poked: int
     life: int
     began: int
     unread: int
@@ -347,6 +350,7 @@ class Library:
     SEMLOCK_SYNC_DATA: Final[int]
     SEMLOCK_SYNC_FULL: Final[int]
     SEMLOCK_SYNC_SAFE: Final[int]
+    SEMLOCK_EXACT: Final[int]
     SEMLOCK_DESPITE_WITNESS: Final[int]
     SEMLOCK_RECORD_LIMIT: Final[int]
     SEMLOCK_POOL_SLOTS: Final[int]
@@ -401,6 +405,7 @@ class Library:
     def semlock_waiting_leave(self, waiting: semlock_waiting, pool: semlock_pool, /) -> None: ...
     def semlock_waiting_in_turn(self, waiting: semlock_waiting, fair: int, /) -> int: ...
     def semlock_waiting_due(self, waiting: semlock_waiting, /) -> None: ...
+    def semlock_waiting_stop(self, waiting: semlock_waiting, /) -> None: ...
     def semlock_waiting_end(self, waiting: semlock_waiting, pool: semlock_pool, won: semlock_lock, /) -> None: ...
     def semlock_waiting_forget(self, waiting: semlock_waiting, /) -> None: ...
     def semlock_waiting_later(self, waiting: semlock_waiting, which: int, nanoseconds: int, /) -> None: ...

@@ -56,7 +56,7 @@ class LockTimeoutError(LockHeldError, TimeoutError):
 
 
 class LockCancelledError(LockHeldError):
-    """The wait was ended by the lock's ``cancel_check``."""
+    """The wait was ended by the lock's ``cancel_check``, or by its ``cancel()``."""
 
 
 class LockLostError(SemlockError):

@@ -147,10 +147,10 @@ def timeout_error(
     )
 
 
-def cancelled_error(lock: LockObject) -> LockCancelledError:
+def cancelled_error(lock: LockObject, by: str = "cancel_check") -> LockCancelledError:
     """Say that the program itself has ended the wait."""
     return LockCancelledError(
-        f"{lock.path} was not acquired: cancel_check has ended the wait", path=lock.path
+        f"{lock.path} was not acquired: {by} has ended the wait", path=lock.path
     )
 
 

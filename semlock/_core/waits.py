@@ -186,6 +186,10 @@ class _Wait:
         """Report the end of a process as an event; ``False`` if it has ended already."""
         return lib.semlock_waiting_follow(self._waiting, pid, start) != LOOK
 
+    def stop(self) -> None:
+        """Have the thread that waits sleep no more; any thread may call it."""
+        lib.semlock_waiting_stop(self._waiting)
+
     def end(self, won: semlock_lock | None = None) -> None:
         """Leave the queue and free all resources; it may be called twice.
 

@@ -79,6 +79,10 @@ class PartPerThread:
             self._parts.pop(me, None)
             raise
 
+    def cancel(self) -> int:
+        """End the waits of this object, as ``Lock.cancel`` does."""
+        return sum(part.cancel() for part in list(self._parts.values()))
+
     def _take(self, timeout: float | None, frame: FrameType) -> None:
         self._take_part(self._room, timeout, frame)
 

@@ -16,7 +16,7 @@ from semlock._core.outcomes import OK
 from semlock._engines.clock import now
 from semlock._engines.engine import GONE, HOLDS, WAITS, Away
 from semlock._waiting.hub import trio_here
-from semlock._waiting.notice import notice_of
+from semlock._waiting.notice import Stoppable
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 
 
-class Wait:
+class Wait(Stoppable):
     """A wait of a thread or a task, from the first request to its end."""
 
     __slots__ = (
-        "_began", "_end_at", "_failure", "_lock", "_next", "_notice", "_pause", "client",
+        "_began", "_end_at", "_failure", "_lock", "_next", "_pause", "client",
         "judge", "outcome", "ticket",
     )  # fmt: skip
 
@@ -47,13 +47,13 @@ class Wait:
         self.client = lock.client
         self._began = monotonic()
         self._end_at = None if timeout is None else self._began + timeout
-        self._notice = notice_of(lock)
         self._failure: Away | None = None  # why the last request had no answer
         self._pause = _FIRST_PAUSE
         self._next = 0.0  # when to ask again after a failure
         self.judge: bool | None = False
         self.outcome: int | None = None
         self.ticket: Ticket = lock.new_ticket()
+        self._notice = self.begin(lock)  # last: from now on it may be stopped
 
     # ------------------------------------------------------------------ what an Attempt tells
 
@@ -82,9 +82,16 @@ class Wait:
     def follow(self, pid: int, start: int) -> None:
         """Do nothing: the engine knows when a holder ends."""
 
+    def stop(self) -> None:
+        """Have the wait end, from any thread."""
+        self.stopped = True
+        if (wake := self.ticket.wake) is not None:
+            wake()
+
     def end(self, won: Any = None) -> None:
         """Take the entry out, unless the lock is held by it now."""
         del won
+        self.of = None
         ticket = self.ticket
         ticket.wake = None
         if not self._lock.holds_by(ticket):
@@ -149,8 +156,7 @@ class Wait:
 
     def _sleep_for(self) -> float | None:
         """Say how long to sleep at most if there is no news."""
-        if self._notice is not None:
-            self._notice.tell(monotonic())
+        self.report(monotonic())
         ends = [] if self.left is None else [self.left]
         ticket, at = self.ticket, now()
         if self._failure is not None:

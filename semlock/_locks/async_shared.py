@@ -16,7 +16,6 @@ from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.readers import ReaderWait, readers_leaving
 from semlock._locks.shared import SharedLock
 from semlock._waiting.async_waiter import waiter_here
-from semlock._waiting.notice import notice_of
 from semlock._waiting.steps import Wins, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from semlock._locks.lock import Lock
     from semlock._waiting.async_waiter import AsyncWaiter
-    from semlock._waiting.notice import Notice
     from semlock._waiting.steps import Steps
 
 _frame = sys._getframe
@@ -47,10 +45,10 @@ class _TaskReaderWait(ReaderWait):
 
     @staticmethod
     def waiter(  # a task's
-        reader: Lock, timeout: float | None, about: str, notice: Notice | None
+        reader: Lock, timeout: float | None, about: str, writer: Any
     ) -> AsyncWaiter:
         """Begin to wait."""
-        return waiter_here((reader,), timeout, about, notice=notice)
+        return waiter_here((reader,), timeout, about, of=writer, status=reader.status)
 
 
 class _SharedWins(Wins):
@@ -174,7 +172,7 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
             record=inside.record(reader),
             line=inside.line_name(writer),
             asked=asked,
-            notice=notice_of(writer),
+            of=writer,
         )
 
     # ------------------------------------------------------------------ both

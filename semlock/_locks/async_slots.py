@@ -18,7 +18,6 @@ from semlock._stores.async_file import rules_of
 from semlock._waiting.async_waiter import waiter_here
 from semlock._waiting.hub import released_here
 from semlock._waiting.line import crowded
-from semlock._waiting.notice import notice_of
 from semlock._waiting.steps import Wins
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -82,7 +81,8 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
             record=inside.record(locks[0]),
             line=self._line_name(),
             asked=asked,
-            notice=notice_of(self._head, locks[self._last].status),
+            of=self._head,
+            status=locks[self._last].status,
         )
 
     def _line_name(self) -> tuple[object, ...] | None:

@@ -102,6 +102,15 @@ class LockObject(Store):
         # Whether this object held it in the parent process before a fork.
         self._forked = False
 
+    def cancel(self) -> int:
+        """End the waits of this object that are under way, from any thread: how many there are.
+
+        Each raises ``LockCancelledError``, unless it wins at that moment.  Later ones wait as ever.
+        """
+        from semlock._waiting.notice import cancel  # noqa: PLC0415 - for those who ask
+
+        return cancel(self)
+
     # ------------------------------------------------------------------ letting go
 
     def release(self) -> None:

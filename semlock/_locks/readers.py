@@ -10,7 +10,6 @@ from semlock._core import capi, explain, inside, waits
 from semlock._core.explain import READERS
 from semlock._locks import mine
 from semlock._locks.lock import Lock
-from semlock._waiting.notice import notice_of
 from semlock._waiting.steps import Pause, run
 from semlock._waiting.waiter import Waiter
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._locks.base import BaseLock
-    from semlock._waiting.notice import Notice
     from semlock._waiting.steps import Steps
 
 _LOOKS_IN_A_STEP = 500
@@ -54,7 +52,7 @@ def readers_leaving(
         reader = reader_at(writer, path)
         if left != 0:
             form.refuse(reader, frame)
-        waiter = form.waiter(reader, left, directory, notice_of(writer, reader.status))
+        waiter = form.waiter(reader, left, directory, writer)
         try:
             while os.path.lexists(path) and not reader_left(
                 reader, waiter, frame, in_time=(yield waiter)
@@ -82,12 +80,10 @@ class ReaderWait:
         mine.refuse_thread(reader, frame)
 
     @staticmethod
-    def waiter(
-        reader: Lock, timeout: float | None, about: str, notice: Notice | None
-    ) -> Waiter:
-        """Begin to wait."""
+    def waiter(reader: Lock, timeout: float | None, about: str, writer: Any) -> Waiter:
+        """Begin to wait, in the name of the writer."""
         wait = waits.Wait((inside.native(reader),))
-        return Waiter(timeout, wait=wait, notice=notice, about=about)
+        return Waiter(timeout, wait=wait, of=writer, status=reader.status, about=about)
 
 
 def reader_at(writer: BaseLock, path: str) -> Lock:

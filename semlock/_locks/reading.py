@@ -14,7 +14,6 @@ from semlock._core.folders import open_to_others
 from semlock._locks import mine
 from semlock._locks.lock import Lock
 from semlock._locks.options import OWN_TIMEOUT
-from semlock._waiting.notice import notice_of
 from semlock._waiting.steps import insisting, run
 from semlock._waiting.waiter import Waiter
 
@@ -230,7 +229,7 @@ class Reading:
                 (inside.native(writer),), inside.native(writer), inside.record(reader)
             ),
             queue=inside.native(writer),
-            notice=notice_of(writer),
+            of=writer,
             about=self.path,
         )
 

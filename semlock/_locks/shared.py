@@ -159,6 +159,10 @@ class SharedLock(Reading):
 
     # ------------------------------------------------------------------ both
 
+    def cancel(self) -> int:
+        """End the waits of this object, for readers and the writer, as ``Lock.cancel`` does."""
+        return int(self._writer.cancel())
+
     def _leave_to(self, owner: Process, *, guarded: bool) -> None:
         """Name another process in all records of this object; see ``BaseLock``."""
         inside.leave_to(self._writer, owner, guarded=guarded)

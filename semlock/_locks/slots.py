@@ -9,7 +9,6 @@ from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
 from semlock._core.seconds import checked_timeout
 from semlock._locks.lock import Lock
 from semlock._locks.options import OWN_TIMEOUT, Acquired
-from semlock._waiting.notice import notice_of
 from semlock._waiting.steps import insisting, run
 from semlock._waiting.waiter import Waiter
 
@@ -139,6 +138,10 @@ class SlotLock:
             self._undo(before)
             raise
 
+    def cancel(self) -> int:
+        """End the waits of this object, as ``Lock.cancel`` does."""
+        return self._head.cancel()
+
     def _take(self, timeout: float | None, frame: FrameType) -> None:
         before = self._serials()
         try:
@@ -196,13 +199,13 @@ class SlotLock:
             inside.native(head),
             inside.record(locks[0]),
         )
-        notice = notice_of(head, locks[self._last].status)
         return Waiter(
             timeout,
             self._retry,
             wait=wait,
             queue=inside.native(head),
-            notice=notice,
+            of=head,
+            status=locks[self._last].status,
             about=self.path,
         )
 

@@ -6,7 +6,6 @@ from semlock._core.outcomes import FAIR, NO_TURNS, TAKE_TURNS
 from semlock._waiting.async_waiter import AsyncWaiter
 from semlock._waiting.hub import hub_here, released_here
 from semlock._waiting.line import crowded
-from semlock._waiting.notice import notice_of
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class InFilesForTasks:
             fair=fair,
             stands=fair,
             asked=asked,
-            notice=notice_of(self),  # type: ignore[arg-type]
+            of=self,
             news=True,
         )
         if self._policy is not None:

@@ -20,7 +20,6 @@ from semlock._core.status import absolute, look_at, remove_exactly
 from semlock._core.sticky import may_make_locks_beside
 from semlock._stores import holders
 from semlock._stores.file_record import FileRecord
-from semlock._waiting.notice import notice_of
 from semlock._waiting.steps import run
 from semlock._waiting.waiter import Waiter
 
@@ -243,7 +242,7 @@ class InFiles(FileRecord):
         wait = waits.Wait((native,), queue, self._record, prepares=True)
         # The core tries by itself unless each try needs a new record.
         lock = native if native.turns and not self._each_time else None
-        waiter = Waiter(timeout, self._retry, wait=wait, lock=lock, notice=notice_of(self))
+        waiter = Waiter(timeout, self._retry, wait=wait, lock=lock, of=self)
         if self._policy is not None:
             waiter.judge = None  # by the clock of the lock, from the beginning
         return waiter

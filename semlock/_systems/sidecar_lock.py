@@ -31,7 +31,6 @@ from semlock._systems.sidecar_terms import (
     Stale,
     timeout_error,
 )
-from semlock._waiting.notice import notice_of
 from semlock._waiting.steps import Call, Pause, Wins, run, run_async
 from semlock._waiting.waiter import PauseWhileHeld, Waiter
 
@@ -252,7 +251,7 @@ class SidecarLock(Judging):
                     sink.waits(self)
                 if waiter is None:
                     left = None if timeout is None else timeout - (monotonic() - began)
-                    waiter = Waiter(left, self._retry, notice=notice_of(self))
+                    waiter = Waiter(left, self._retry, of=self)
                 pause = waiter.next_pause()
                 if pause is None:
                     raise timeout_error(self, monotonic() - began)

@@ -20,7 +20,6 @@ from semlock._systems.task_reclaim import (
     taken_from,
 )
 from semlock._systems.task_records import TaskInfo
-from semlock._waiting.notice import notice_of
 from semlock._waiting.steps import Pause
 from semlock._waiting.waiter import PauseWhileHeld, Waiter
 
@@ -93,7 +92,7 @@ class TakingOver(FileLock):
             raise explain.deadlock_error(self, frame)
         waiter = None
         if timeout != 0:
-            waiter = Waiter(timeout, self._retry, notice=notice_of(self))
+            waiter = Waiter(timeout, self._retry, of=self)
         meant: list[tuple[object, ...]] = []
         while True:
             found = self._try_to_take(allowed, meant)

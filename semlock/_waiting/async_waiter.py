@@ -21,12 +21,12 @@ from semlock._waiting.waiter import (
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
+    from semlock._core.status import LockStatus
     from semlock._waiting.hub import Hub
     from semlock._waiting.line import Line
-    from semlock._waiting.notice import Notice
     from semlock._waiting.sleeping import Sleeper
     from semlock._waiting.waiter import Schedule
 
@@ -75,7 +75,8 @@ class AsyncWaiter(Waiter):
         fair: bool = False,
         stands: bool = False,
         asked: int = 0,
-        notice: Notice | None = None,
+        of: Any = None,
+        status: Callable[[], LockStatus] | None = None,
         about: str | None = None,
         news: bool = False,
     ) -> None:
@@ -88,7 +89,7 @@ class AsyncWaiter(Waiter):
         self.fair = fair
         # Whether it stands in the queue, or will as the first of its line.
         self.stands = stands
-        self._notice = notice
+        self._notice = self.begin(of, status)
         self._about = about
         self._news = news
         self._asked = asked
@@ -206,8 +207,7 @@ class AsyncWaiter(Waiter):
             now = capi.now_ns()
             if self._deadline is not None and now >= self._deadline:
                 return False
-            if self._notice is not None:
-                self._notice.tell(now / 1e9)
+            self.report(now / 1e9)
             line = self._line
             if line is None or line.first is self:
                 break
@@ -296,6 +296,11 @@ class AsyncWaiter(Waiter):
 
     on_time = wake
 
+    def stop(self) -> None:
+        """Have the wait end, from any thread."""
+        self.stopped = True
+        self._hub.soon(lambda: (self.sleeper.stop if self.sleeper else self.wake)())  # noqa: PLW0108 - then
+
     def nudge(self) -> None:
         """Have the first of a line look now."""
         if self.sleeper is not None:
@@ -338,7 +343,7 @@ class AsyncWaiter(Waiter):
 
     def end(self, won: Any = None) -> None:
         """Give back what the wait had; ``won`` is the structure of the lock that it ended with."""
-        line, wait = self._line, self._wait
+        line, wait, self.of = self._line, self._wait, None
         if wait is None and line is not None and self._about is None:
             line.leave(self, None)  # thousands may be cancelled in one step of the loop
             return
@@ -367,17 +372,14 @@ def waiter_here(
     timeout: float | None,
     about: str,
     *,
-    schedule: Schedule | None = None,
     queue: Any = None,
-    record: capi.Record | None = None,
     line: tuple[Any, ...] | None = None,
-    asked: int = 0,
-    notice: Notice | None = None,
+    **options: Any,
 ) -> AsyncWaiter:
     """Begin this task's wait for any of some locks, for a caller that acts on all events.
 
     ``queue`` is the lock in whose queue it stands, ``about`` the path for reports, and
-    ``line`` the name of the line of this loop that it stands in.
+    ``line`` the name of the line of this loop that it stands in; the others are as above.
     """
     hub = hub_here()
     native = None if queue is None else inside.native(queue)
@@ -385,13 +387,10 @@ def waiter_here(
         hub,
         [inside.native(lock) for lock in locks],
         timeout,
-        schedule=schedule,
         queue=native,
-        record=record,
         line=None if line is None else hub.line(line),
         fair=native is not None and native.turns == capi.FAIR,
         stands=native is not None,
-        asked=asked,
-        notice=notice,
         about=about,
+        **options,
     )

@@ -19,7 +19,7 @@ from semlock._waiting.timers import Timers
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
     from typing import Any
 
     from semlock._waiting.loop_wait import LoopWait
@@ -92,6 +92,13 @@ class Hub:
             # A signal handler may have cancelled it since it was checked.
             with suppress(asyncio.InvalidStateError):
                 parked.set_result(outcome)
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """Have the loop call a function; any thread may ask for it."""
+        loop = None if self._loop is None else self._loop()
+        if loop is not None:
+            with suppress(RuntimeError):  # it is closed, or is being closed
+                loop.call_soon_threadsafe(function, context=self.context)
 
     async def rest(self, seconds: float) -> None:
         """Sleep for some seconds."""

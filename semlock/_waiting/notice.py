@@ -1,11 +1,18 @@
-"""Reporting a long wait: by a callback, now and then, and by one line in the log."""
+"""What a wait does for others: it reports itself, to a callback and the log, and ends when told so.
+
+``cancel`` ends the waits of a lock from elsewhere: another thread, another task, a signal handler.
+Each wait is entered here by a weak reference: one that is interrupted before its ``end`` leaves its
+queue with the last reference.  A wait looks whether it was stopped before each sleep, and a sleep
+that is under way ends.
+"""
 
 from __future__ import annotations
 
 import sys
 from math import inf
+from weakref import ref
 
-from semlock._core import explain, inside
+from semlock._core import explain, inside, registry
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -13,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._core.status import LockStatus
-    from semlock._locks.base import BaseLock
 
 _FIRST_GAP = 1.0
 _LONGEST_GAP = 60.0
@@ -126,9 +132,58 @@ def _level(path: str, now: float) -> int:
     return _INFO
 
 
-def notice_of(lock: BaseLock, status: Callable[[], LockStatus] | None = None) -> Notice | None:
-    """Make the notice of a wait for this lock; ``None`` if nothing is to be told or asked."""
-    call = inside.on_wait(lock)
-    logger = _logger() if "logging" in sys.modules else None
-    notice = None if call is logger is None else Notice(status or lock.status, call, logger)
-    return notice if inside.cancel(lock) is None else Cancellable(lock, notice)
+# ---------------------------------------------------------------- ending a wait
+
+_under_way: set[ref[Stoppable]] = set()
+_forget = _under_way.discard  # one step, in whatever thread drops the last reference
+registry.on_fork(_under_way.clear)
+
+
+class Stoppable:
+    """What all kinds of waits share: it is of a lock, whose ``cancel`` ends it."""
+
+    __slots__ = ("__weakref__", "_notice", "of", "stopped")
+
+    _notice: Notice | None
+
+    def begin(self, lock: Any, status: Callable[[], LockStatus] | None = None) -> Notice | None:
+        """Enter the wait, if it is of one lock: its notice, if there is anything to tell or ask.
+
+        ``status`` looks at what is waited for, if that is not the lock.
+        """
+        self.of = lock
+        self.stopped = False
+        if lock is None:
+            return None
+        _under_way.add(ref(self, _forget))
+        call = inside.on_wait(lock)
+        logger = _logger() if "logging" in sys.modules else None
+        notice = None if call is logger is None else Notice(status or lock.status, call, logger)
+        return notice if inside.cancel(lock) is None else Cancellable(lock, notice)
+
+    def stop(self) -> None:
+        """Have the wait end, from any thread."""
+        raise NotImplementedError
+
+    def report(self, now: float) -> None:
+        """End the wait if it was stopped, or report what is due."""
+        if self.stopped:
+            self.end_if_stopped()
+        if self._notice is not None:
+            self._notice.tell(now)
+
+    def end_if_stopped(self) -> None:
+        """Raise the error of a wait that was stopped."""
+        if self.stopped:
+            raise explain.cancelled_error(self.of, "cancel()")
+
+
+def cancel(lock: Any) -> int:
+    """End the waits for a lock that are under way: how many there were."""
+    count = 0
+    for reference in list(_under_way):
+        wait = reference()
+        if wait is not None and wait.of is lock:
+            wait.stop()
+            count += 1
+    return count

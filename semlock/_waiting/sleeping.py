@@ -113,6 +113,11 @@ class Sleeper:
         self.wait.due()
         self.rung()
 
+    def stop(self) -> None:
+        """Wake the task: its wait was stopped."""
+        if not self.parked.done():
+            self._wake(capi.TIME)
+
     def on_time(self) -> None:
         """Check again, or report that the time is over."""
         if self.parked.done():

@@ -5,12 +5,14 @@ Nothing of trio is imported here; it is there when one of its tasks waits.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from semlock._core import capi
 from semlock._waiting.hub import Hub
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from typing import Any
 
 
@@ -41,12 +43,13 @@ class _Parked:
 class TrioHub(Hub):
     """What the waits of one run of trio share."""
 
-    __slots__ = ("_scope", "_trio")
+    __slots__ = ("_scope", "_token", "_trio")
 
     in_a_step = 1  # trio runs what it wakes in any order
 
     def __init__(self, trio: Any) -> None:
         self._trio = trio
+        self._token = trio.lowlevel.current_trio_token()
         # Ends the sleep of the task that keeps the time.
         self._scope: Any = trio.CancelScope()
         super().__init__()
@@ -81,6 +84,11 @@ class TrioHub(Hub):
     def wake(self, parked: Any, outcome: int | None) -> None:
         """End a task's sleep."""
         parked.end(outcome)
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """Have the run call a function; any thread may ask for it."""
+        with suppress(self._trio.RunFinishedError):
+            self._token.run_sync_soon(function)
 
     async def rest(self, seconds: float) -> None:
         """Sleep so long, whatever happens."""

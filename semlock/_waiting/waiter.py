@@ -15,6 +15,7 @@ from math import inf
 
 from semlock._core import capi, events, waits
 from semlock._core.seconds import saturated
+from semlock._waiting.notice import Stoppable
 from semlock._waiting.steps import Pause
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
     from typing import Any, TypeAlias
 
+    from semlock._core.status import LockStatus
     from semlock._waiting.notice import Notice
 
     # Gives the pauses of one wait, in seconds; when they are used up, the wait is over.
@@ -62,14 +64,15 @@ def growing_pauses(chance: Callable[[], float] = chance) -> Iterable[float]:
         pause = min(pause * _GROWTH, _LONGEST)
 
 
-class Waiter:
+class Waiter(Stoppable):
     """One thread's wait for one lock, or for any of some, as long as it lasts.
 
-    Without a ``waits.Wait`` it only pauses.
+    Without a ``waits.Wait`` it only pauses.  ``of`` is the lock whose options say what is reported
+    and asked during the wait, and whose ``cancel`` ends it; ``status`` looks at what it waits for.
     """
 
     __slots__ = (
-        "_about", "_check", "_clock", "_deadline", "_free", "_lock", "_notice", "_pauses", "_queue",
+        "_about", "_check", "_clock", "_deadline", "_free", "_lock", "_pauses", "_queue",
         "_scheduled", "_sleep", "_start", "_until", "_wait", "judge", "outcome", "said",
     )  # fmt: skip
 
@@ -81,6 +84,8 @@ class Waiter:
         wait: waits.Wait | None = None,
         lock: Any = None,
         queue: Any = None,
+        of: Any = None,
+        status: Callable[[], LockStatus] | None = None,
         notice: Notice | None = None,
         about: str | None = None,
         clock: Callable[[], float] | None = None,
@@ -99,7 +104,7 @@ class Waiter:
         self._wait = wait
         self._lock = lock
         self._queue = queue
-        self._notice = notice
+        self._notice = self.begin(of, status) or notice
         # What is waited for, where that isn't one lock, which reports its wait itself.
         self._about = about
         self._until: float | None = None
@@ -140,10 +145,6 @@ class Waiter:
         """The index of the lock that may be free, or is to be judged."""
         return 0 if self._wait is None else self._wait.which
 
-    def tell(self, notice: Notice | None) -> None:
-        """Report this wait to ``on_wait`` and the log when that is due."""
-        self._notice = notice
-
     def in_turn(self, *, fair: bool) -> bool:
         """Tell whether a try now would overtake no waiter that came earlier."""
         return self._wait is None or self._wait.in_turn(fair=fair)
@@ -155,6 +156,12 @@ class Waiter:
         """Note that this wait won one of several locks that share a queue."""
         if self._queue is not None:
             capi.burst_began(self._queue)
+
+    def stop(self) -> None:
+        """Have the wait end, from any thread."""
+        self.stopped = True
+        if self._wait is not None:
+            self._wait.stop()
 
     def pause_async(self) -> Awaitable[bool]:
         """Refuse: this is a thread's wait."""
@@ -175,8 +182,8 @@ class Waiter:
         until = self._next_look(now)
         if until is None:
             return False
+        self.report(now)
         if self._notice is not None:
-            self._notice.tell(now)
             until = min(until, self._notice.due)
         if self._free >= _LOST_RACES:
             self._free = 0
@@ -189,6 +196,7 @@ class Waiter:
             outcome = wait.wait(end) if self._lock is None else wait.take(self._lock, end)
             if outcome != -errno.EINTR:  # Python's handlers have run meanwhile
                 break
+            self.end_if_stopped()
         self.said = outcome
         if outcome == capi.OK:
             self.outcome = outcome
@@ -201,8 +209,7 @@ class Waiter:
         now = self._clock()
         if self._deadline is not None and now >= self._deadline:
             return None
-        if self._notice is not None:
-            self._notice.tell(now)
+        self.report(now)
         pause = self._drawn()
         if pause is not None and self._deadline is not None:
             pause = min(pause, self._deadline - now)
@@ -283,6 +290,7 @@ class Waiter:
 
     def end(self, won: Any = None) -> None:
         """Give back what the wait had; ``won`` is the structure of the lock that it ended with."""
+        self.of = None
         if self._wait is not None:
             self._wait.end(won)
         if self._about is not None:

@@ -9,7 +9,7 @@ import pytest
 
 import semlock
 from semlock._waiting.hub import hub_here
-from support import PATIENCE, trio_or_skip
+from support import PATIENCE, trio_or_skip, wait_until
 
 
 def run(function, *, trio=False):
@@ -118,6 +118,23 @@ def test_a_cancelled_task_holds_nothing(world, stranger):
         await asyncio.sleep(0.02)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not lock.held
+        stranger.release()
+        async with await lock.acquire(timeout=PATIENCE):
+            pass
+
+    run(main)
+
+
+def test_a_tasks_wait_can_be_cancelled_from_a_thread(world, stranger):
+    lock = world.async_lock()
+    stranger.hold()
+
+    async def main():
+        waiting = asyncio.create_task(lock.acquire())
+        await asyncio.to_thread(wait_until, lock.cancel, "it waits")
+        with pytest.raises(semlock.LockCancelledError):
             await waiting
         assert not lock.held
         stranger.release()

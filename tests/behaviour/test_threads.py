@@ -100,6 +100,25 @@ def test_the_schedule_of_a_wait_ends_it(world, stranger):
         world.lock(retry=lambda: [0.001, 0.001]).acquire(timeout=PATIENCE)
 
 
+def test_a_wait_can_be_cancelled_from_another_thread(world, stranger):
+    stranger.hold()
+    lock, ended = world.lock(), []
+
+    def wait():
+        with pytest.raises(semlock.LockCancelledError):
+            lock.acquire(timeout=PATIENCE)
+        ended.append(lock.held)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    wait_until(lock.cancel, "it waits")
+    thread.join()
+    assert ended == [False]
+    stranger.release()
+    with lock.acquire(timeout=PATIENCE):
+        assert lock.count == 1
+
+
 def test_those_who_wait_come_in_the_order_in_which_they_asked(world, stranger):
     if not world.has_queue:
         pytest.skip("its protocol has no queue")
