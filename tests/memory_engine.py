@@ -37,6 +37,7 @@ class Server:
         self.news = 0
         self.away = False
         self.loses_answers = 0  # so many requests are done and not answered
+        self.takes = 0.0  # seconds until a request is begun
 
     def settle(self, name: str) -> None:
         """Take out entries whose lease is over, and tell those that hold now."""
@@ -83,6 +84,7 @@ class MemoryEngine:
         if self.cut or self.server.away:
             time.sleep(min(within, 0.01))
             raise Away("the server in memory is away")
+        time.sleep(self.server.takes)
         with self.server.guard:
             self.server.requests[kind] += 1
             answer = do()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from semlock._core.outcomes import HELD, LOST, NESTED, OK
+from semlock._core import explain
+from semlock._core.outcomes import LOST, NESTED, OK
+from semlock._engines.asking import Asking
 from semlock._engines.lock import EngineLock
-from semlock._engines.wait import in_worker
 from semlock._locks.async_form import AsyncForm
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType, TracebackType
-
-    from semlock._waiting.steps import Steps
-
-_HAD = (OK, NESTED)
+    from typing import Any
 
 
 class AsyncEngineLock(AsyncForm, EngineLock):  # type: ignore[misc]
@@ -25,21 +24,7 @@ class AsyncEngineLock(AsyncForm, EngineLock):  # type: ignore[misc]
 
     __slots__ = ("_holder",)
 
-    def _from_the_first_try(self, timeout: float | None, frame: FrameType) -> Steps[None]:
-        if self._native.reentrant and self._is_mine():
-            self._settle(self._try(), frame)
-            return
-        if self.client.is_parents():
-            self._follow_fork()
-        wait = self._waiter(timeout, 0)
-        try:
-            yield from wait.entering()
-            if wait.outcome == OK:
-                self._settle(OK, frame)
-            else:
-                yield from self._waiting(HELD, timeout, frame, waiter=wait)
-        finally:
-            wait.end()
+    _from_the_first_try = EngineLock.taking  # the engine has the line of its tasks
 
     async def __aexit__(
         self,
@@ -50,8 +35,21 @@ class AsyncEngineLock(AsyncForm, EngineLock):  # type: ignore[misc]
         outcome, ticket = self.give_back_reported()
         if ticket is not None:
             lost = outcome == LOST
-            outcome = await in_worker(
-                self.client, self.name, lambda: self.client.leave(ticket, lost=lost)
-            )
-        if outcome not in _HAD:
-            self._finish_block(outcome, kind)
+            outcome = await self._in_worker(lambda: self.client.leave(ticket, lost=lost))
+        if outcome not in (OK, NESTED):
+            await self._in_worker(lambda: self._finish_block(outcome, kind))
+
+    async def _in_worker(self, function: Callable[[], Any]) -> Any:
+        return await Asking(self.client, self.name, function).pause_async()
+
+    def _end(self, endings: int) -> None:
+        """Release for a call that has failed: the engine hears of it while the loop goes on."""
+        if self._native.endings == endings:
+            _, ticket = self.give_back_reported()
+            if ticket is not None:
+                self.client.drop(ticket, in_loop=True)
+
+    def _refuse_to_wait(self, frame: FrameType, timeout: float | None) -> None:
+        if self._is_mine():  # lost, and not released: nothing would end this wait
+            raise explain.deadlock_error(self, frame, "task")
+        super()._refuse_to_wait(frame, timeout)

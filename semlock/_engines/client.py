@@ -125,6 +125,8 @@ class Client:
         arguments = ticket.name, ticket.token, ticket.record, ticket.room
         try:
             ticket.busy = this_thread()
+            if ticket.dropped:
+                return  # a task that was cancelled before its request was begun
             ticket.asked = True
             self.keeper.add(ticket)
             sent = now()
@@ -152,9 +154,9 @@ class Client:
 
     def drop(self, ticket: Ticket, *, in_loop: bool = False) -> None:
         """Take an entry out that is not wanted any more; nothing if it was never there."""
+        ticket.dropped = True  # before the look: a request that begins now sees it
         if ticket.busy not in (0, this_thread()):
-            ticket.dropped = True
-            return
+            return  # the thread of that request takes it out
         self.keeper.discard(ticket)
         if not ticket.asked or ticket.state == GONE or self.is_parents():
             return

@@ -1,20 +1,21 @@
 """Locks of an engine with more than one holder: readers beside each other, and slots.
 
-Each thread that holds has an entry of its own, by a lock object of its own.
+Each thread or task that holds has an entry of its own, by a lock object of its own: its part.
 """
 
 from __future__ import annotations
 
 import sys
 
-from semlock._core import explain
+from semlock._core import explain, inside
 from semlock._core.capi import this_thread
-from semlock._core.errors import LockTimeoutError
+from semlock._core.seconds import checked_timeout
 from semlock._engines.engine import READERS
 from semlock._engines.found import status_of
 from semlock._engines.lock import EngineLock
 from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.reading import Entering, Holding
+from semlock._waiting.steps import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -26,94 +27,127 @@ if TYPE_CHECKING:
 
     from semlock._core.status import LockStatus
     from semlock._engines.client import Client
+    from semlock._waiting.steps import Steps
 
 _frame = sys._getframe
 _MOST = 10_000
 
 
-class PartPerThread:
-    """What both kinds share: the lock object by which each thread holds."""
+class InParts:
+    """What both kinds share: the lock object by which each thread or task holds."""
 
-    _rooms: tuple[int, ...]
+    _who: Literal["thread", "task"] = "thread"
+    _one_part: Any = EngineLock
 
     def __init__(self, client: Client, name: str, room: int, **options: Any) -> None:
         on_lost = options.pop("on_lost", None)
         if on_lost is not None:
             options["on_lost"] = lambda _, error: on_lost(self, error)
         self._client = client
+        self.name = name
         self._room = room
         self._options = options
-        self._parts: dict[int, EngineLock] = {}
-        first = EngineLock(client, name, room=room, **options)  # it checks the options
-        self.name = name
+        self._parts: dict[Any, Any] = {}
+        first = self._new_part(room)  # it checks the options
         self.path = first.path
         self.tag = first.tag
         self.timeout = first.timeout
 
-    def _mine(self) -> EngineLock | None:
-        part = self._parts.get(this_thread())
-        return part if part is not None and part.token is not None else None
+    def _new_part(self, room: int) -> Any:
+        return self._one_part(self._client, self.name, room=room, **self._options)
+
+    def _me(self) -> Any:
+        """Identify the caller that acquires or releases."""
+        return this_thread()
+
+    def _mine(self) -> Any:
+        part = self._parts.get(self._me())
+        return part if part is not None and part.held else None
 
     @property
     def part(self) -> EngineLock | None:
-        """The lock object by which this thread holds; ``None`` while it does not."""
-        return self._mine()
+        """The lock object by which the caller holds; ``None`` while it does not."""
+        mine: EngineLock | None = self._mine()
+        return mine
 
-    def _held(self) -> EngineLock:
-        part = self._parts.get(this_thread())
+    def _held(self, me: object = None) -> Any:
+        part = self._parts.get(self._me() if me is None else me)
         if part is None:
-            part = EngineLock(self._client, self.name, room=self._room, **self._options)
-            raise explain.not_held_error(part)
+            raise explain.not_held_error(self._new_part(self._room))
         return part
 
-    def _take_part(self, room: int, timeout: float | None, frame: FrameType) -> None:
+    def _limit(self, timeout: float | None) -> float | None:
+        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
+        return limit if limit is None else checked_timeout(limit)
+
+    def _begun(self, room: int, frame: FrameType) -> Any:
+        """Make the part of a call that acquires."""
         mine = self._mine()
         if mine is not None:
-            raise explain.deadlock_error(mine, frame, reentrant=False)
-        part = EngineLock(self._client, self.name, room=room, **self._options)
-        me = this_thread()
-        self._parts[me] = part
+            raise explain.deadlock_error(mine, frame, self._who, reentrant=False)
+        # Entered before it is won, so that an interrupt can't lose it.
+        part = self._parts[self._me()] = self._new_part(room)
+        return part
+
+    def _taking(self, room: int, timeout: float | None, frame: FrameType) -> Steps[None]:
+        yield from inside.acquiring(self._begun(room, frame), timeout, frame)
+
+    def _trying(self, room: int, frame: FrameType) -> Steps[bool]:
+        won: bool = yield from self._begun(room, frame).trying(frame)
+        if not won:
+            self._parts.pop(self._me(), None)
+        return won
+
+    def _carry_out(self, steps: Steps[Any]) -> Any:
+        me = self._me()
+        before = self._parts.get(me)
         try:
-            part.acquire(self.timeout if timeout is OWN_TIMEOUT else timeout)
+            return run(steps)
         except BaseException:
-            self._parts.pop(me, None)
+            self._give_back(me, before)
             raise
+
+    def _give_back(self, me: object, before: object) -> None:
+        """Release the part of a call that failed, if it has one."""
+        part = self._parts.get(me)
+        if part is not None and part is not before:
+            inside.undo(part, 0)
+            self._parts.pop(me, None)
 
     def cancel(self) -> int:
         """End the waits of this object, as ``Lock.cancel`` does."""
         return sum(part.cancel() for part in list(self._parts.values()))
 
     def _take(self, timeout: float | None, frame: FrameType) -> None:
-        self._take_part(self._room, timeout, frame)
+        self._carry_out(self._taking(self._room, timeout, frame))
 
     def acquire(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
         """Take it, waiting; ``LockTimeoutError`` when the time is over."""
         holding = Holding(self)
-        self._take(timeout, _frame(1))
+        self._take(self._limit(timeout), _frame(1))
         return holding
 
     def __enter__(self) -> Self:
-        self._take(OWN_TIMEOUT, _frame(1))
+        self._take(self.timeout, _frame(1))
         return self
 
     def try_acquire(self) -> bool:
         """Take it if that is possible at once."""
+        return self._try(self._room, _frame(1))
+
+    def _try(self, room: int, frame: FrameType) -> bool:
         if self._mine() is not None:
             return False
-        try:
-            self._take(0.0, _frame(1))
-        except LockTimeoutError:
-            return False
-        return True
+        won: bool = self._carry_out(self._trying(room, frame))
+        return won
 
     def release(self) -> None:
-        """Release what this thread holds."""
-        part = self._held()
+        """Release what the caller holds."""
+        part, me = self._held(), self._me()
         try:
             part.release()
         finally:
-            if part.token is None:
-                self._parts.pop(this_thread(), None)
+            self._left(me, part)
 
     def __exit__(
         self,
@@ -121,32 +155,36 @@ class PartPerThread:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        part = self._held()
+        part, me = self._held(), self._me()
         try:
             part.__exit__(kind, error, traceback)
         finally:
-            if part.token is None:
-                self._parts.pop(this_thread(), None)
+            self._left(me, part)
+
+    def _left(self, me: object, part: Any) -> None:
+        if not part.held and self._parts.get(me) is part:
+            self._parts.pop(me, None)
 
     def check(self) -> None:
-        """Ask the engine whether this thread still holds: ``LockLostError`` if not."""
+        """Ask the engine whether the caller still holds: ``LockLostError`` if not."""
         self._held().check()
 
     def left(self) -> float:
-        """Say for how many seconds this thread certainly holds, by this machine's clock."""
+        """Say for how many seconds the caller certainly holds, by this machine's clock."""
         mine = self._mine()
-        return 0.0 if mine is None else mine.left()
+        left: float = 0.0 if mine is None else mine.left()
+        return left
 
     @property
     def count(self) -> int:
-        """How often this thread holds it through this object; 0 while it does not."""
-        mine = self._mine()
+        """How often the caller holds it through this object; 0 while it does not."""
+        mine = self.part
         return 0 if mine is None else mine.count
 
     @property
     def fence(self) -> int | None:
-        """The number of this thread's acquisition; ``None`` while it holds none."""
-        mine = self._mine()
+        """The number of the caller's acquisition; ``None`` while it holds none."""
+        mine = self.part
         return None if mine is None else mine.fence
 
     def _holders(self) -> list[LockStatus]:
@@ -161,7 +199,7 @@ class PartPerThread:
         raise TypeError(f"{self!r} can't be pickled: make one in the other process")
 
 
-class SharedEngineLock(PartPerThread):
+class SharedEngineLock(InParts):
     """A lock on an engine that many readers may share, or one writer may hold alone.
 
     They stand in one line, so neither starves.  ``with lock.shared():`` is for readers, ``with
@@ -176,34 +214,28 @@ class SharedEngineLock(PartPerThread):
     ) -> AbstractContextManager[Self]:
         """Take the lock as a reader, waiting for writers that came before."""
         holding = Holding(self)
-        self._share(timeout, _frame(1))
+        self._share(self._limit(timeout), _frame(1))
         return holding
 
     def shared(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
         """Hold the lock as a reader in a ``with`` block."""
-        return Entering(self, self._share, timeout)
+        return Entering(self, self._share, self._limit(timeout))
 
     def exclusive(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
         """Hold the lock as the writer in a ``with`` block."""
-        return Entering(self, self._take, timeout)
+        return Entering(self, self._take, self._limit(timeout))
 
     def try_acquire_shared(self) -> bool:
         """Take the lock as a reader if that is possible at once."""
-        if self._mine() is not None:
-            return False
-        try:
-            self._share(0.0, _frame(1))
-        except LockTimeoutError:
-            return False
-        return True
+        return self._try(READERS, _frame(1))
 
     def _share(self, timeout: float | None, frame: FrameType) -> None:
-        self._take_part(READERS, timeout, frame)
+        self._carry_out(self._taking(READERS, timeout, frame))
 
     @property
     def held(self) -> Literal["shared", "exclusive"] | None:
-        """How this thread holds the lock."""
-        mine = self._mine()
+        """How the caller holds the lock."""
+        mine = self.part
         if mine is None:
             return None
         return "shared" if mine.room == READERS else "exclusive"
@@ -220,8 +252,8 @@ class SharedEngineLock(PartPerThread):
         return [status_of(self.path, e) for e in line if e.holds and e.room == READERS]
 
 
-class SlotEngineLock(PartPerThread):
-    """At most so many holders at a time, on an engine.  Each thread holds one slot at most."""
+class SlotEngineLock(InParts):
+    """At most so many holders at a time, on an engine.  Each thread holds at most one."""
 
     def __init__(self, client: Client, name: str, *, slots: int, **options: Any) -> None:
         if type(slots) is not int or not 1 <= slots <= _MOST:
@@ -231,7 +263,7 @@ class SlotEngineLock(PartPerThread):
 
     @property
     def held(self) -> bool:
-        """Whether this thread holds a slot."""
+        """Whether the caller holds a slot."""
         return self._mine() is not None
 
     def status(self) -> list[LockStatus]:

@@ -25,7 +25,7 @@ from semlock._core.outcomes import (
 )
 from semlock._core.records import decode_text
 from semlock._engines.clock import now
-from semlock._engines.engine import HOLDS
+from semlock._engines.engine import HOLDS, READERS
 from semlock._engines.found import status_of
 from semlock._engines.hold import Hold
 from semlock._engines.ticket import Ticket
@@ -115,14 +115,6 @@ class EngineLock(BaseLock):
         """The entry by which it is held, or was held last."""
         return self._native.ticket
 
-    def begin_waiting(self, timeout: float | None) -> Wait:
-        """Begin a wait that a caller drives by its ``step``."""
-        return Wait(self, timeout)
-
-    def is_mine(self) -> bool:
-        """Tell whether this thread holds by this object."""
-        return self._is_mine() and self.held
-
     def _hold_state(self) -> int:
         """Say what this object's own state allows: OK to ask the engine."""
         state = self._native
@@ -171,21 +163,36 @@ class EngineLock(BaseLock):
             state.win(ticket, this_thread())
             return True
 
-    def _from_the_first_try(self, timeout: float | None, frame: FrameType) -> Steps[None]:
-        if timeout == 0 or self._native.owner == this_thread():
+    def trying(self, frame: FrameType) -> Steps[bool]:
+        """Ask for it once; ``True`` if it is won."""
+        wait = Wait(self, 0)
+        try:
+            if (yield from wait.entering()):
+                self._settle(OK, frame)
+                return True
+            return False
+        finally:
+            wait.end()
+
+    def taking(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        """Take it, from the first request to the end of the wait."""
+        if self._is_mine():
             yield from self._waiting(self._try(), timeout, frame)
             return
         if self.client.is_parents():
             self._follow_fork()
-        wait = self._waiter(timeout, 0)
+        wait = Wait(self, timeout)
         try:
-            yield from wait.entering()
-            if wait.outcome == OK:
+            if (yield from wait.entering()):
                 self._settle(OK, frame)
+            elif timeout == 0:
+                raise (yield from wait.ending())
             else:
                 yield from self._waiting(HELD, timeout, frame, waiter=wait)
         finally:
             wait.end()
+
+    _from_the_first_try = taking
 
     def _waiter(self, timeout: float | None, asked: int) -> Wait:
         del asked
@@ -340,8 +347,12 @@ class EngineLock(BaseLock):
         )
 
     def _holder_here(self) -> BaseLock | None:
-        holder: BaseLock | None = self.client.holder_here(self.name)
-        return holder
+        holder: Any = self.client.holder_here(self.name)
+        # Of several slots, another holder's may be released.
+        if holder is not None and 1 < min(self.room, holder.room) < READERS:
+            return None
+        found: BaseLock | None = holder
+        return found
 
     def _holder_of(self, seen: Any) -> BaseLock | None:
         del seen

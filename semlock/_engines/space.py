@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from importlib import import_module
 from time import monotonic
@@ -10,25 +11,32 @@ from semlock._core.errors import LockEngineError, LockHeldError
 from semlock._core.seconds import checked_pause, checked_timeout
 from semlock._engines import together
 from semlock._engines.address import Address, checked_name
-from semlock._engines.async_lock import AsyncEngineLock
 from semlock._engines.client import Client
 from semlock._engines.engine import Away, Refused
 from semlock._engines.found import status_of
 from semlock._engines.kinds import SharedEngineLock, SlotEngineLock
 from semlock._engines.lock import EngineLock
-from semlock._locks.together import acquire_all
+from semlock._locks import many
+from semlock._locks.together import take_all
+from semlock._waiting.steps import Wins, run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from types import TracebackType
-    from typing import Any
+    from typing import Any, TypeVar
 
     from typing_extensions import Self
 
     from semlock._core.status import LockStatus
+    from semlock._engines.async_kinds import AsyncSharedEngineLock, AsyncSlotEngineLock
+    from semlock._engines.async_lock import AsyncEngineLock
     from semlock._engines.engine import Fact
+    from semlock._locks.acquiring import Acquiring
     from semlock._locks.together import AllAcquired
+
+    L = TypeVar("L", bound=EngineLock)
+    A = TypeVar("A", bound=AsyncEngineLock)
 
 USUAL_TTL = 15.0
 _SHORTEST_TTL = 0.5
@@ -63,6 +71,8 @@ class Space:
 
     def AsyncLock(self, name: str, **options: Any) -> AsyncEngineLock:  # noqa: N802
         """Make a lock of this name for tasks."""
+        from semlock._engines.async_lock import AsyncEngineLock  # noqa: PLC0415 - with asyncio
+
         return AsyncEngineLock(self.client, checked_name(name), **options)
 
     def SharedLock(self, name: str, **options: Any) -> SharedEngineLock:  # noqa: N802
@@ -73,17 +83,56 @@ class Space:
         """Make a lock of this name that so many may hold at a time."""
         return SlotEngineLock(self.client, checked_name(name), slots=slots, **options)
 
-    def acquire_any(
-        self, locks: Iterable[EngineLock], timeout: float | None = None
-    ) -> EngineLock:
+    def AsyncSharedLock(  # noqa: N802
+        self, name: str, **options: Any
+    ) -> AsyncSharedEngineLock:
+        """Make a lock of this name that many tasks may share, or one may hold."""
+        from semlock._engines.async_kinds import AsyncSharedEngineLock  # noqa: PLC0415
+
+        return AsyncSharedEngineLock(self.client, checked_name(name), **options)
+
+    def AsyncSlotLock(  # noqa: N802
+        self, name: str, *, slots: int, **options: Any
+    ) -> AsyncSlotEngineLock:
+        """Make a lock of this name that so many tasks may hold at a time."""
+        from semlock._engines.async_kinds import AsyncSlotEngineLock  # noqa: PLC0415
+
+        return AsyncSlotEngineLock(self.client, checked_name(name), slots=slots, **options)
+
+    def acquire_any(self, locks: Iterable[L], timeout: float | None = None) -> L:
         """Take the first of some locks that gets free, and return it."""
-        return together.acquire_any(locks, timeout)
+        chosen, limit = together.distinct(locks, for_tasks=False), _limit(timeout)
+        steps = together.taking_any(chosen, limit, sys._getframe(1), many.AnyWait.refuse)
+        won: L = many.take_any(chosen, steps)
+        return won
 
     def acquire_all(
         self, locks: Iterable[EngineLock], timeout: float | None = None
     ) -> AllAcquired:
         """Take all of some locks or none; a context manager that releases them."""
-        return acquire_all(together.distinct(locks), timeout)
+        several = together.SeveralOnEngine(together.distinct(locks, for_tasks=False))
+        return take_all(several, timeout, sys._getframe(1))
+
+    def acquire_any_async(
+        self, locks: Iterable[A], timeout: float | None = None
+    ) -> Coroutine[Any, Any, A]:
+        """Take the first of some locks for tasks that gets free, and give it."""
+        from semlock._locks import async_many  # noqa: PLC0415 - with asyncio
+
+        chosen, limit = together.distinct(locks, for_tasks=True), _limit(timeout)
+        refuse = async_many.AnyWaitOfTask.refuse
+        steps = together.taking_any(chosen, limit, sys._getframe(1), refuse)
+        return run_async(steps, Wins(chosen))
+
+    def acquire_all_async(
+        self, locks: Iterable[AsyncEngineLock], timeout: float | None = None
+    ) -> Acquiring[tuple[Any, ...]]:
+        """Take all of some locks for tasks or none: for ``async with``."""
+        from semlock._locks import async_holding, async_many  # noqa: PLC0415 - with asyncio
+
+        chosen = together.distinct(locks, for_tasks=True)
+        several = together.SeveralOnEngine(chosen, async_holding.is_mine)
+        return async_many.take_all_async(several, timeout, sys._getframe(1))
 
     # ------------------------------------------------------------------ looking
 
@@ -152,9 +201,7 @@ class Space:
 
         It stands in the line with those who want the lock, and leaves it when its turn comes.
         """
-        limit = None if timeout is None else checked_timeout(timeout)
-        lock = EngineLock(self.client, checked_name(name))
-        with lock.acquire(limit):
+        with self.Lock(name).acquire(timeout):
             pass
 
     def facts(self) -> Sequence[Fact]:
@@ -187,6 +234,10 @@ class Space:
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(f"{self!r} can't be pickled: connect in the other process")
+
+
+def _limit(timeout: float | None) -> float | None:
+    return None if timeout is None else checked_timeout(timeout)
 
 
 def checked_ttl(ttl: Any) -> float:

@@ -1,75 +1,89 @@
-"""``acquire_any`` for locks on an engine: it stands in the line of each of them at once."""
+"""``acquire_any`` and ``acquire_all`` for locks on an engine, for threads and for tasks."""
 
 from __future__ import annotations
 
-import sys
-import threading
-from time import monotonic
+from time import monotonic_ns
 
-from semlock._core import explain
-from semlock._core.outcomes import OK
-from semlock._core.seconds import checked_timeout
+from semlock._core import events, inside
+from semlock._core.outcomes import NESTED
 from semlock._engines.lock import EngineLock
+from semlock._engines.wait import Wait, first_of
+from semlock._locks.together import Several
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from types import FrameType
+    from typing import Any, TypeVar
+
+    from semlock._waiting.steps import Steps
+
+    L = TypeVar("L", bound=EngineLock)
 
 
-def distinct(locks: Iterable[EngineLock]) -> list[EngineLock]:
-    """Check that these are locks for threads on engines, of different names."""
+def distinct(locks: Iterable[L], *, for_tasks: bool) -> list[L]:
+    """Check that these are locks on engines, of different names, for tasks or for threads."""
     chosen = list(locks)
+    form = "an AsyncLock" if for_tasks else "a Lock"
     for lock in chosen:
-        if not isinstance(lock, EngineLock) or hasattr(lock, "_holder"):
-            raise TypeError(f"each of the locks is a Lock of the space, not {lock!r}")
+        if not isinstance(lock, EngineLock) or inside.is_for_tasks(lock) != for_tasks:
+            raise TypeError(f"each of the locks is {form} of the space, not {lock!r}")
     if not chosen:
         raise ValueError("there is no lock to wait for")
-    paths = [lock.path for lock in chosen]
-    for path in paths:
-        if paths.count(path) > 1:
-            raise ValueError(f"{path} is there twice, and would wait for itself")
+    paths: set[str] = set()
+    for lock in chosen:
+        if lock.path in paths:
+            raise ValueError(f"{lock.path} is there twice, and would wait for itself")
+        paths.add(lock.path)
     return chosen
 
 
-def acquire_any(locks: Iterable[EngineLock], timeout: float | None = None) -> EngineLock:
-    """Take the first of some locks that gets free, and return it."""
-    chosen = distinct(locks)
-    limit = None if timeout is None else checked_timeout(timeout)
-    frame = sys._getframe(2)  # the user's call of the space's method
-    for lock in chosen:
-        if lock.try_acquire():
+def taking_any(
+    locks: list[Any],
+    timeout: float | None,
+    frame: FrameType,
+    refuse: Callable[[list[Any], float | None, FrameType], None],
+) -> Steps[Any]:
+    """Stand in the line of each of some locks at once, until one of them is won."""
+    for lock in locks:
+        if inside.is_mine(lock) and inside.try_once(lock) == NESTED:
             return lock
-    if limit == 0:
-        raise explain.timeout_error(chosen[0], 0.0)
-    if all(lock.is_mine() for lock in chosen):
-        raise explain.deadlock_error(chosen[0], frame)
-    began = monotonic()
-    waits = [lock.begin_waiting(limit) for lock in chosen]
-    event = threading.Event()
-    won = None
+    waits: list[Wait] = []
+    won: Any = None
+    if timeout != 0:
+        refuse(locks, timeout, frame)
     try:
-        while True:
-            left = None if limit is None else limit - (monotonic() - began)
-            pauses = [] if left is None else [left]
-            for lock, wait in zip(chosen, waits, strict=True):
-                pause = wait.step(event.set)
-                if wait.outcome == OK:
-                    won = lock
-                    return lock
-                if pause is not None:
-                    pauses.append(pause)
-            if left is not None and left <= 0:
-                raise explain.timeout_error(  # noqa: TRY301 - as always
-                    chosen[0], monotonic() - began
-                )
-            event.wait(max(0.0, min(pauses)) if pauses else None)
-            event.clear()
-    except BaseException:
-        for lock, wait in zip(chosen, waits, strict=True):
-            if lock.holds_by(wait.ticket):
-                lock.release()
-        raise
+        for lock in locks:
+            waits.append(Wait(lock, timeout))
+            if (yield from waits[-1].entering()):
+                won = waits[-1]
+                break
+        else:
+            if timeout == 0:
+                raise (yield from waits[0].ending())
+            won = yield from first_of(waits)
+        lock = locks[waits.index(won)]
+        inside.has_won(lock, won.outcome, frame)
+        return lock
     finally:
-        for lock, wait in zip(chosen, waits, strict=True):
-            if lock is not won:
-                wait.end()
+        for wait in waits:
+            wait.end()
+
+
+class SeveralOnEngine(Several):
+    """Some locks that are taken together; each try is a request."""
+
+    __slots__ = ()
+
+    def trying_rest(self, frame: FrameType) -> Steps[Any]:
+        """Try those that are not held yet: the first that can't be taken, or ``None``."""
+        for lock in self.locks:
+            if self.is_mine(lock):
+                continue
+            asked = monotonic_ns()
+            won = yield from lock.trying(frame)
+            if (sink := events.sink) is not None:
+                sink.tried(lock, asked, won=won)
+            if not won:
+                return lock
+        return None

@@ -1,44 +1,50 @@
-"""One wait for a lock on an engine: an ``Attempt``.
+"""Waits for locks on an engine: each is an ``Attempt``.
 
-It stands in the engine's line from the first request on.  News, or the answer to the renewal of
-its entry, end its sleep.  A task's requests run in a worker thread, so that its loop goes on.
+A wait stands in the engine's line from its first request on.  News, or the answer to the renewal
+of its entry, end its sleep.  Waiting for one lock, or for any of several, is one generator, which
+a thread or a task drives.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 
-from semlock._core import inside
+from semlock._core import explain, inside
 from semlock._core.outcomes import OK
+from semlock._engines.asking import Asking, Bell
 from semlock._engines.clock import now
 from semlock._engines.engine import GONE, HOLDS, WAITS, Away
-from semlock._waiting.hub import trio_here
 from semlock._waiting.notice import Stoppable
+from semlock._waiting.steps import Wins, run, run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeVar
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
-    from semlock._engines.client import Client
+    from semlock._core.status import LockStatus
     from semlock._engines.lock import EngineLock
     from semlock._engines.ticket import Ticket
     from semlock._waiting.steps import Steps
-
-    T = TypeVar("T")
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 
 
+class _NotAsked(Exception):  # noqa: N818 - no failure: it is asked then
+    """A notice is due that says who holds the lock."""
+
+
 class Wait(Stoppable):
-    """A wait of a thread or a task, from the first request to its end."""
+    """A wait of a thread or a task, from the first request to its end.
+
+    With no time at all it asks for the lock once, and stands in no line.
+    """
 
     __slots__ = (
-        "_began", "_end_at", "_failure", "_lock", "_next", "_pause", "client",
+        "_began", "_end_at", "_failure", "_found", "_lock", "_next", "_once", "_pause", "client",
         "judge", "outcome", "ticket",
     )  # fmt: skip
 
@@ -47,13 +53,15 @@ class Wait(Stoppable):
         self.client = lock.client
         self._began = monotonic()
         self._end_at = None if timeout is None else self._began + timeout
+        self._once = timeout == 0
+        self._found: LockStatus | None = None  # for the notice
         self._failure: Away | None = None  # why the last request had no answer
         self._pause = _FIRST_PAUSE
         self._next = 0.0  # when to ask again after a failure
         self.judge: bool | None = False
         self.outcome: int | None = None
         self.ticket: Ticket = lock.new_ticket()
-        self._notice = self.begin(lock)  # last: from now on it may be stopped
+        self._notice = self.begin(lock, self._seen)  # last: from now on it may be stopped
 
     # ------------------------------------------------------------------ what an Attempt tells
 
@@ -92,23 +100,31 @@ class Wait(Stoppable):
         """Take the entry out, unless the lock is held by it now."""
         del won
         self.of = None
-        ticket = self.ticket
-        ticket.wake = None
-        if not self._lock.holds_by(ticket):
-            self.client.drop(ticket, in_loop=inside.is_for_tasks(self._lock))
+        self.ticket.wake = None
+        if not self._lock.holds_by(self.ticket):
+            self._drop()
+
+    def _drop(self) -> None:
+        self.client.drop(self.ticket, in_loop=inside.is_for_tasks(self._lock))
 
     # ------------------------------------------------------------------ asking
 
-    def entering(self) -> Steps[None]:
-        """Make the first request."""
-        yield _First(self)
+    def asking(self, function: Callable[..., Any], *arguments: Any) -> Asking:
+        """Make a step of a call that may ask the engine."""
+        return Asking(self.client, self._lock.name, partial(function, *arguments))
+
+    def entering(self) -> Steps[bool]:
+        """Ask for the first time; ``True`` if the lock is won."""
+        yield from self.asking_again()
+        return self._failure is None and self.wins()
+
+    def asking_again(self) -> Steps[None]:
+        """Put the entry in the line, or ask how it stands."""
+        yield self.asking(self._ask)
 
     def _ask(self) -> None:
-        """Put the entry in the line, or ask how it stands; then win if it holds."""
-        ticket = self.ticket
-        limit = self.left
         try:
-            self.client.ask(ticket, waits=True, within=limit)
+            self.client.ask(self.ticket, waits=not self._once, within=self.left)
         except Away as failure:
             self._failure = failure
             self._next = now() + self._pause
@@ -117,18 +133,17 @@ class Wait(Stoppable):
             self._failure = None
             self._pause = _FIRST_PAUSE
 
-    def _is_due(self) -> bool:
+    def is_due(self) -> bool:
         """Tell whether to ask the engine now."""
         ticket, at = self.ticket, now()
         if self._failure is not None:
             return at >= self._next
         if ticket.state == WAITS:
-            return (
-                ticket.again_at is not None and at >= ticket.again_at
-            ) or at >= ticket.ends_at
+            again = ticket.again_at
+            return (again is not None and at >= again) or at >= ticket.ends_at
         return ticket.state != HOLDS
 
-    def _wins(self) -> bool:
+    def wins(self) -> bool:
         """Win if the entry holds; one whose lease has ended begins anew."""
         ticket = self.ticket
         if ticket.state == HOLDS:
@@ -141,152 +156,80 @@ class Wait(Stoppable):
         if ticket.state == GONE and ticket.asked:
             # It was removed, or the engine has lost it: begin at the end of the line.
             wake, ticket.wake = ticket.wake, None
-            self.client.drop(ticket)
+            self._drop()
             self.ticket = self._lock.new_ticket()
             self.ticket.wake = wake
         return False
 
-    def _is_over(self) -> bool:
-        left = self.left
-        if left is None or left > 0:
-            return False
+    def ending(self) -> Steps[Exception]:
+        """Make the error of a wait whose time is over."""
         if self._failure is not None:
-            raise self.client.error("acquired", self._failure, self._lock.path, self.waited)
-        return True
+            return self.client.error("acquired", self._failure, self._lock.path, self.waited)
+        error: Exception = yield self.asking(explain.timeout_error, self._lock, self.waited)
+        return error
 
-    def _sleep_for(self) -> float | None:
+    # ------------------------------------------------------------------ telling and sleeping
+
+    def telling(self) -> Steps[None]:
+        """Report the wait if that is due; before it, the engine is asked who holds the lock."""
+        try:
+            self.report(monotonic())
+        except _NotAsked:
+            with suppress(OSError):  # the next request will say what is wrong
+                self._found = yield self.asking(self._lock.status)
+            with suppress(_NotAsked):
+                self.report(monotonic())
+
+    def _seen(self) -> LockStatus:
+        found, self._found = self._found, None
+        if found is None:
+            raise _NotAsked
+        return found
+
+    def sleep_for(self) -> float:
         """Say how long to sleep at most if there is no news."""
-        self.report(monotonic())
-        ends = [] if self.left is None else [self.left]
-        ticket, at = self.ticket, now()
+        left, ticket, at = self.left, self.ticket, now()
+        ends = [float("inf") if left is None else left]
         if self._failure is not None:
             ends.append(self._next - at)
         elif ticket.state == HOLDS:
-            ends.append(
-                _FIRST_PAUSE
-            )  # another thread has lost the lock by this object, and holds on
+            ends.append(_FIRST_PAUSE)  # another has lost the lock by this object, and holds on
         elif ticket.state == WAITS:
             ends.append(ticket.ends_at - at)
             if ticket.again_at is not None:
                 ends.append(ticket.again_at - at)
-        if self._notice is not None and self._notice.due != float("inf"):
+        if self._notice is not None:
             ends.append(self._notice.due - monotonic())
-        return max(0.0, min(ends)) if ends else None
-
-    # ------------------------------------------------------------------ sleeping
-
-    def first(self) -> None:
-        """Ask for the first time, in this thread."""
-        self._ask()
-        if self._failure is None:
-            self._wins()
-
-    async def first_async(self) -> None:
-        """Ask for the first time, while the event loop goes on."""
-        await self._ask_async()
-        if self._failure is None:
-            self._wins()
-
-    def step(self, wake: Callable[[], object]) -> float | None:
-        """Do what is due, for a caller that waits for several locks: how long to sleep at most."""
-        self.ticket.wake = wake
-        while not self._wins():
-            if not self._is_due():
-                return self._sleep_for()
-            self._ask()
-        return None
+        return max(0.0, min(ends))
 
     def pause(self) -> bool:
-        """Sleep in this thread until the lock is won; ``False`` if the time is over."""
-        event = threading.Event()
-        self.ticket.wake = event.set
-        while not self._wins():
-            if self._is_over():
-                return False
-            if self._is_due():
-                self._ask()
-                continue
-            event.wait(self._sleep_for())
-            event.clear()
+        """Sleep in this thread until the lock is won; an error at the end of the time."""
+        run(first_of((self,)))
         return True
 
     async def pause_async(self) -> bool:
         """Sleep in the event loop, which goes on."""
-        trio = trio_here()
-        event: Any = (trio or asyncio).Event()
-        if trio:
-            token = trio.lowlevel.current_trio_token()
-
-            def wake() -> None:
-                with suppress(trio.RunFinishedError):
-                    token.run_sync_soon(event.set)
-
-        else:
-            loop = asyncio.get_running_loop()
-
-            def wake() -> None:
-                with suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(event.set)
-
-        self.ticket.wake = wake
-        while not self._wins():
-            if self._is_over():
-                return False
-            if self._is_due():
-                await self._ask_async()
-                continue
-            limit = self._sleep_for()
-            if trio:
-                with trio.move_on_after(float("inf") if limit is None else limit):
-                    await event.wait()
-                event = trio.Event()
-            else:
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(event.wait(), limit)
-                event.clear()
+        await run_async(first_of((self,)), Wins(()))
         return True
 
-    async def _ask_async(self) -> None:
-        await in_worker(self.client, self.ticket.name, self._ask)
 
-
-async def in_worker(client: Client, name: str, function: Callable[[], T]) -> T:
-    """Call a function in a worker thread, after earlier calls for this name."""
-    trio = trio_here()
-    answer: list[T | BaseException] = []
-    event: Any = (trio or asyncio).Event()
-    if trio:
-        soon = trio.lowlevel.current_trio_token().run_sync_soon
-    else:
-        soon = asyncio.get_running_loop().call_soon_threadsafe
-
-    def work() -> None:
-        try:
-            answer.append(function())
-        except BaseException as error:  # noqa: BLE001 - raised where it belongs
-            answer.append(error)
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            soon(event.set)
-
-    if not client.calls.put(name, work):
-        return function()
-    await event.wait()
-    result = answer[0]
-    if isinstance(result, BaseException):
-        raise result
-    return result
-
-
-class _First:
-    """The step of the first request."""
-
-    __slots__ = ("_wait",)
-
-    def __init__(self, wait: Wait) -> None:
-        self._wait = wait
-
-    def pause(self) -> None:
-        self._wait.first()
-
-    def pause_async(self) -> Any:
-        return self._wait.first_async()
+def first_of(waits: Sequence[Wait]) -> Steps[Wait]:
+    """Sleep until one of some waits has won: that one; an error when the time is over."""
+    bell = Bell()
+    for wait in waits:
+        wait.ticket.wake = bell.ring
+    while True:
+        for wait in waits:
+            if wait.wins():
+                return wait
+        if any(wait.left is not None and wait.left <= 0 for wait in waits):
+            raise (yield from waits[0].ending())
+        due = [wait for wait in waits if wait.is_due()]
+        for wait in due:
+            yield from wait.asking_again()
+        if due:
+            continue
+        for wait in waits:
+            yield from wait.telling()
+        limit = min(wait.sleep_for() for wait in waits)
+        yield bell.within(None if limit == float("inf") else limit)

@@ -11,11 +11,11 @@ import sys
 from semlock._core import capi, inside
 from semlock._locks.async_form import AsyncForm, ForTasks, this_task
 from semlock._waiting.hub import Parked, hub_here, is_line_here
-from semlock._waiting.steps import Wins, run_async
+from semlock._waiting.steps import Wins, as_awaited, run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable
+    from collections.abc import Callable, Coroutine, Hashable, Sequence
     from types import FrameType, TracebackType
     from typing import Any, ParamSpec, TypeVar
     from weakref import ref
@@ -70,7 +70,7 @@ class Holding:
 
     __slots__ = ("_leave", "_lock", "_me")
 
-    def __init__(self, lock: HeldByTasks, me: object, leave: Callable[..., None]) -> None:
+    def __init__(self, lock: HeldByTasks, me: object, leave: Callable[..., Any]) -> None:
         self._lock = lock
         self._me = me
         self._leave = leave
@@ -84,7 +84,7 @@ class Holding:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._leave(self._me, kind, error, traceback)
+        await as_awaited(self._leave(self._me, kind, error, traceback))
 
 
 class Entering:
@@ -95,7 +95,7 @@ class Entering:
 
     __slots__ = ("_enter", "_leave")
 
-    def __init__(self, enter: Callable[[FrameType], Any], leave: Callable[..., None]) -> None:
+    def __init__(self, enter: Callable[[FrameType], Any], leave: Callable[..., Any]) -> None:
         self._enter = enter
         self._leave = leave
 
@@ -115,7 +115,37 @@ class Entering:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._leave(this_task(), kind, error, traceback)
+        await as_awaited(self._leave(this_task(), kind, error, traceback))
+
+
+class PartWins(Wins):
+    """What a task's call has won of a lock in parts: some locks, or a part of its own."""
+
+    __slots__ = ("_before_part", "_give_back", "_me", "_parts")
+
+    def __init__(
+        self,
+        locks: Sequence[Any],
+        parts: dict[Any, Any],
+        give_back: Callable[[Any, Any], None],
+    ) -> None:
+        super().__init__(locks)
+        self._parts = parts
+        self._give_back = give_back
+        self._me: Any = None
+        self._before_part: Any = None
+
+    def awake(self) -> None:
+        """Take note that it goes on."""
+        super().awake()
+        if self._me is None:
+            self._me = this_task()
+            self._before_part = self._parts.get(self._me)
+
+    def give_back(self) -> None:
+        """Release what was won."""
+        super().give_back()
+        self._give_back(self._me, self._before_part)
 
 
 class HeldByTasks(ForTasks):
@@ -136,8 +166,8 @@ class HeldByTasks(ForTasks):
             kind: type[BaseException] | None,
             error: BaseException | None,
             traceback: TracebackType | None,
-        ) -> None:
-            """Release what a task holds, at the end of a block."""
+        ) -> Any:
+            """Release what a task holds, at the end of a block; the result may be awaited."""
 
     def _wins(self) -> Wins:
         """Begin to note what an acquisition wins."""
@@ -164,4 +194,4 @@ class HeldByTasks(ForTasks):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._leave(this_task(), kind, error, traceback)
+        await as_awaited(self._leave(this_task(), kind, error, traceback))

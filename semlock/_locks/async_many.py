@@ -37,7 +37,7 @@ def _distinct_for_tasks(locks: Iterable[L]) -> list[L]:
 # ---------------------------------------------------------------------------- any of them
 
 
-class _AnyWaitOfTask(AnyWait):
+class AnyWaitOfTask(AnyWait):
     """How a task waits for any of some locks."""
 
     @staticmethod
@@ -63,7 +63,7 @@ def acquire_any_async(
 
 
 async def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
-    return await run_async(taking_any(locks, timeout, frame, _AnyWaitOfTask), Wins(locks))
+    return await run_async(taking_any(locks, timeout, frame, AnyWaitOfTask), Wins(locks))
 
 
 # ---------------------------------------------------------------------------- all of them
@@ -83,7 +83,18 @@ class AsyncAllAcquired(AllAcquired):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.__exit__(kind, error, traceback)
+        first: BaseException | None = None
+        try:
+            for lock in reversed(self._several.locks):
+                try:
+                    await lock.__aexit__(kind, error, traceback)
+                except BaseException as failure:  # noqa: BLE001, PERF203 - the others must go too
+                    first = first or failure
+            if first is not None:
+                raise first  # noqa: TRY301 - as always
+        except BaseException:
+            self._several.let_go()  # an interrupt may have come before one was released
+            raise
 
     def __enter__(self) -> NoReturn:
         refuse_enter(self)
@@ -97,19 +108,26 @@ def acquire_all_async(
     ``async with acquire_all_async(locks):`` releases them at the end.  ``LockTimeoutError``
     when the time is over; then none is held.
     """
-    return Acquiring(_take_all(_distinct_for_tasks(locks), _limit(timeout), _frame(1)))
+    several = Several(_distinct_for_tasks(locks), is_mine)
+    return take_all_async(several, timeout, _frame(1))
+
+
+def take_all_async(
+    several: Several, timeout: float | None, frame: FrameType
+) -> Acquiring[tuple[Any, ...]]:
+    """Take all of some locks or none, in this task."""
+    return Acquiring(_take_all(several, _limit(timeout), frame))
 
 
 async def _take_all(
-    locks: list[Any], timeout: float | None, frame: FrameType
+    several: Several, timeout: float | None, frame: FrameType
 ) -> AsyncAllAcquired:
-    for lock in locks:
+    for lock in several.chosen:
         if is_mine(lock):
             raise explain.deadlock_error(lock, frame, "task")
-    several = Several(locks, is_mine)
-    acquired = AsyncAllAcquired(locks, several)
+    acquired = AsyncAllAcquired(several)
     try:
-        await run_async(several.acquiring(timeout, frame), Wins(locks))
+        await run_async(several.acquiring(timeout, frame), Wins(several.chosen))
     except BaseException:
         several.let_go()
         raise

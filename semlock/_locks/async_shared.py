@@ -9,18 +9,24 @@ from semlock._core.errors import LockTimeoutError
 from semlock._locks import mine
 from semlock._locks.acquiring import Acquiring
 from semlock._locks.async_form import this_task
-from semlock._locks.async_holding import Entering, HeldByTasks, into_line, is_held_by, task_here
+from semlock._locks.async_holding import (
+    Entering,
+    HeldByTasks,
+    PartWins,
+    into_line,
+    is_held_by,
+    task_here,
+)
 from semlock._locks.async_lock import AsyncLock
 from semlock._locks.lock import called_by_its_name
 from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.readers import ReaderWait, readers_leaving
 from semlock._locks.shared import SharedLock
 from semlock._waiting.async_waiter import waiter_here
-from semlock._waiting.steps import Wins, run
+from semlock._waiting.steps import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
     from typing import Any
 
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 
     from semlock._locks.lock import Lock
     from semlock._waiting.async_waiter import AsyncWaiter
-    from semlock._waiting.steps import Steps
+    from semlock._waiting.steps import Steps, Wins
 
 _frame = sys._getframe
 
@@ -49,36 +55,6 @@ class _TaskReaderWait(ReaderWait):
     ) -> AsyncWaiter:
         """Begin to wait."""
         return waiter_here((reader,), timeout, about, of=writer, status=reader.status)
-
-
-class _SharedWins(Wins):
-    """What a task's call has won of a shared lock: the writer's place, or a reader of its own."""
-
-    __slots__ = ("_before_reader", "_me", "_readers", "_stop_reading")
-
-    def __init__(
-        self,
-        writer: AsyncLock,
-        readers: dict[Any, Lock],
-        stop_reading: Callable[[Any, Lock | None], None],
-    ) -> None:
-        super().__init__((writer,))
-        self._readers = readers
-        self._stop_reading = stop_reading
-        self._me: Any = None
-        self._before_reader: Lock | None = None
-
-    def awake(self) -> None:
-        """Take note that it goes on."""
-        super().awake()
-        if self._me is None:
-            self._me = this_task()
-            self._before_reader = self._readers.get(self._me)
-
-    def give_back(self) -> None:
-        """Release what was won."""
-        super().give_back()
-        self._stop_reading(self._me, self._before_reader)
 
 
 class AsyncSharedLock(HeldByTasks, SharedLock):
@@ -135,7 +111,7 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
         return self._writing(timeout, frame)
 
     def _wins(self) -> Wins:
-        return _SharedWins(self._writer, self._readers, self._stop_reading)
+        return PartWins((self._writer,), self._readers, self._stop_reading)
 
     # ------------------------------------------------------------------ readers
 

@@ -126,14 +126,19 @@ def acquire_any(locks: Iterable[L], timeout: float | None = None) -> L:
     """
     chosen = distinct(locks)
     limit = None if timeout is None else checked_timeout(timeout)
-    before = [inside.native(lock).serial for lock in chosen]
+    won: L = take_any(chosen, taking_any(chosen, limit, sys._getframe(1), AnyWait))
+    return won
+
+
+def take_any(locks: list[Any], steps: Steps[Any]) -> Any:
+    """Take any of some locks by these steps, in this thread."""
+    before = [inside.native(lock).serial for lock in locks]
     try:
-        won: L = run(taking_any(chosen, limit, sys._getframe(1), AnyWait))
+        return run(steps)
     except BaseException:
-        for lock, serial in zip(chosen, before, strict=True):
+        for lock, serial in zip(locks, before, strict=True):
             inside.undo(lock, serial)
         raise
-    return won
 
 
 def taking_any(

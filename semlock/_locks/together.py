@@ -52,9 +52,10 @@ _BEGINNINGS_OF_WITH = ("SETUP_WITH", "BEFORE_WITH", "COPY")
 class Several:
     """Some locks that are taken together, by this thread or task: all of them or none."""
 
-    __slots__ = ("is_mine", "locks")
+    __slots__ = ("chosen", "is_mine", "locks")
 
     def __init__(self, locks: Sequence[Any], is_mine: Callable[[Any], bool] = is_mine) -> None:
+        self.chosen = tuple(locks)
         # Every program takes them in this order.
         self.locks = sorted(locks, key=lambda lock: lock.path)
         self.is_mine = is_mine
@@ -64,8 +65,9 @@ class Several:
             if self.is_mine(lock):
                 inside.end(lock)
 
-    def _try_rest(self, frame: FrameType) -> Any:
+    def trying_rest(self, frame: FrameType) -> Steps[Any]:
         """Try those that are not held yet: the first that can't be taken, or ``None``."""
+        yield from ()  # on other stores a try is a request, which a task awaits
         rest = [lock for lock in self.locks if not self.is_mine(lock)]
         if all(is_plain(lock) for lock in rest):
             won = try_many(rest, frame, anyway=False)
@@ -77,7 +79,7 @@ class Several:
         deadline = None if timeout is None else monotonic() + timeout
         patience = 0.0
         try:
-            while (missing := self._try_rest(frame)) is not None:
+            while (missing := (yield from self.trying_rest(frame))) is not None:
                 twin = inside.holder_here(missing)
                 if twin is not None and twin is not missing and twin in self.locks:
                     # Two names of one file, as where upper and lower case are the same.
@@ -117,10 +119,8 @@ class AllAcquired:
 
     __slots__ = ("_call", "_several", "locks")
 
-    def __init__(
-        self, locks: Sequence[Any], several: Several, call: tuple[CodeType, int] | None = None
-    ) -> None:
-        self.locks = tuple(locks)
+    def __init__(self, several: Several, call: tuple[CodeType, int] | None = None) -> None:
+        self.locks = several.chosen
         self._several = several
         self._call = call  # the place of the call that returns this
 
@@ -188,14 +188,16 @@ def acquire_all(locks: Iterable[BaseLock], timeout: float | None = None) -> AllA
     It never waits for ever while it holds some of them, so it doesn't matter in which order
     others take the same ones.  ``LockTimeoutError`` when the time is over; then none is held.
     """
-    chosen = distinct(locks)
+    return take_all(Several(distinct(locks)), timeout, sys._getframe(1))
+
+
+def take_all(several: Several, timeout: float | None, frame: FrameType) -> AllAcquired:
+    """Take all of some locks or none, in this thread."""
     limit = None if timeout is None else checked_timeout(timeout)
-    frame = sys._getframe(1)
-    for lock in chosen:
+    for lock in several.chosen:
         if is_mine(lock):
             raise explain.deadlock_error(lock, frame)
-    several = Several(chosen)
-    acquired = _JustAcquired(chosen, several, (frame.f_code, frame.f_lasti))
+    acquired = _JustAcquired(several, (frame.f_code, frame.f_lasti))
     try:
         run(several.acquiring(limit, frame))
     except BaseException:

@@ -49,6 +49,15 @@ class Files:
     def async_lock(self, **options):
         return self.system.async_lock(self.place, **options)
 
+    def kind(self, name: str, more: str = "", **options):
+        """Make a lock of one of semlock's classes at the place, or beside it."""
+        return getattr(semlock, name)(self.place + more, **options)
+
+    @property
+    def calls(self):
+        """What has the calls for several locks."""
+        return semlock
+
     def status(self):
         return self.system.status(self.place)
 
@@ -205,6 +214,13 @@ class OnEngine:
     def async_lock(self, **options):
         return self.space.AsyncLock(self.place, **options)
 
+    def kind(self, name: str, more: str = "", **options):
+        return getattr(self.space, name)(self.place + more, **options)
+
+    @property
+    def calls(self):
+        return self.space
+
     def status(self):
         return self.space.status(self.place)
 
@@ -287,7 +303,18 @@ def engine_world(name: str, request):
 ENGINES = ("memory-engine", "redis", "postgresql", "etcd")
 
 
-@pytest.fixture(params=[*systems.NAMES, "ini", "kernel", "memory", *ENGINES])
+WORLDS = [*systems.NAMES, "ini", "kernel", "memory", *ENGINES]
+# Where there are all kinds of locks: readers and writers, slots, and calls for several.
+ALL_KINDS = ["semlock", *ENGINES]
+
+
+def pytest_generate_tests(metafunc) -> None:
+    if "world" in metafunc.fixturenames:
+        kinds = metafunc.module.__name__.endswith("test_kinds")
+        metafunc.parametrize("world", ALL_KINDS if kinds else WORLDS, indirect=True)
+
+
+@pytest.fixture
 def world(request, tmp_path):
     """One lock, and what can be done with it."""
     if request.param in ENGINES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import socket
@@ -15,6 +16,7 @@ import semlock
 import servers
 from engine_urls import url_of
 from memory_engine import Server, space_on
+from semlock._engines.wait import Wait
 from semlock._events.tap import listen, unlisten
 from support import PATIENCE, wait_until
 
@@ -197,11 +199,11 @@ def test_an_answer_that_comes_late_takes_nothing_from_a_win(memory):
         lock = space.Lock("deploy", on_lost=lambda *_: lost.append(1))
         threading.Timer(TTL / 3 + 0.1, holder.release).start()
         threading.Timer(TTL / 3 + 0.1, server.settle, ("deploy",)).start()
-        wait = lock.begin_waiting(None)
+        wait = Wait(lock, None)
         end = time.monotonic() + 1.2 * TTL
         while time.monotonic() < end and wait.outcome is None:
             space.client.ask(wait.ticket, waits=True)
-            wait.step(lambda: None)
+            wait.wins()
         answered.wait(0.3)
         assert (lock.held, lost) == (True, [])
         lock.release()
@@ -375,6 +377,59 @@ def test_all_of_some_locks_are_taken_or_none(pair):
     assert one.list() == []
     with pytest.raises(ValueError, match="twice"):
         two.acquire_all([two.Lock("a"), two.Lock("a")])
+
+
+def test_no_request_of_a_task_holds_up_its_loop(memory):
+    """Whatever is asked: by a try, a wait, its end, a notice, a release, and all kinds of locks."""
+    server, space = memory
+    holder = space.Lock("held")
+    holder.acquire()
+    longest, told = 0.0, []
+
+    async def tick():
+        nonlocal longest
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(0.005)
+            now = time.monotonic()
+            longest, before = max(longest, now - before), now
+
+    async def main():
+        ticking = asyncio.create_task(tick())
+        server.takes = 0.15
+        shared, free = space.AsyncSharedLock("table"), [space.AsyncLock(name) for name in "ab"]
+        async with shared, space.AsyncSlotLock("pool", slots=2), free[0]:
+            pass
+        async with shared.shared(), space.acquire_all_async(free):
+            pass
+        async with free[1]:
+            assert await space.acquire_any_async(free[:1]) is free[0]
+        await free[0].__aexit__(None, None, None)  # release() is a call that waits
+        held = space.AsyncLock("held", on_wait=lambda found, _: told.append(found.info.pid))
+        for waiting in (
+            held.acquire(timeout=0),
+            held.acquire(timeout=0.3),
+            space.acquire_any_async([held], timeout=0.3),
+            space.acquire_all_async([free[0], held], timeout=0.3),
+        ):
+            with pytest.raises(semlock.LockTimeoutError):
+                await waiting
+        waiting = asyncio.create_task(whole(held.acquire()))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        ticking.cancel()
+
+    async def whole(coroutine):
+        await coroutine
+
+    asyncio.run(main())
+    server.takes = 0.0
+    holder.release()
+    assert told
+    assert longest < 0.1
+    wait_until(lambda: space.list() == [], "nothing stays behind")
 
 
 # ---------------------------------------------------------------- looking and removing

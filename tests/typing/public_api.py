@@ -88,3 +88,22 @@ async def tasks() -> None:
 
 
 assert_type(semlock.stats().total.acquired, int)
+
+
+async def engines(space: semlock.Space) -> None:
+    lock, task = space.Lock("deploy", tag="why"), space.AsyncLock("deploy")
+    assert_type(lock.fence, int | None)
+    assert_type(lock.left(), float)
+    assert_type(space.acquire_any([lock], timeout=1).name, str)
+    assert_type((await space.acquire_any_async([task])).fence, int | None)
+    with space.acquire_all([lock]):
+        pass
+    async with space.acquire_all_async([task], timeout=1):
+        pass
+    async with task as held:
+        assert_type(held.left(), float)
+    shared = space.AsyncSharedLock("table")
+    async with shared.shared(), shared.acquire_shared():
+        assert_type(shared.held, Literal["shared", "exclusive"] | None)
+    async with space.AsyncSlotLock("pool", slots=3) as slot:
+        assert_type(slot.fence, int | None)
