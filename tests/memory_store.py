@@ -87,6 +87,7 @@ class State:
     def __init__(self, reentrant: bool) -> None:
         self.owner = self.depth = self.held = self.serial = self.endings = 0
         self.reentrant = int(reentrant)
+        self.by_object = 0
         self.turns = FAIR
         self.look_at = 0
 

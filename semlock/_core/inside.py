@@ -210,7 +210,12 @@ def is_composed_anew(lock: Any) -> bool:
 
 def options_of_files(lock: Any) -> dict[str, Any]:
     """Give the options about a lock's files."""
-    return {"durability": lock._durability, "mode": lock._mode}
+    mode = lock._mode
+    return {
+        "durability": lock._durability,
+        "mode": mode & 0o777,
+        "exact_mode": bool(mode & ~0o777),
+    }
 
 
 def left_to(lock: Any) -> Process | None:

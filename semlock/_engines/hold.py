@@ -12,11 +12,22 @@ if TYPE_CHECKING:
 class Hold:
     """A ``Hold`` of ``_stores/store.py``: owner, depth, and what counts wins and releases."""
 
-    __slots__ = ("depth", "endings", "held", "owner", "reentrant", "serial", "ticket", "turns")
+    __slots__ = (
+        "by_object",
+        "depth",
+        "endings",
+        "held",
+        "owner",
+        "reentrant",
+        "serial",
+        "ticket",
+        "turns",
+    )
 
     def __init__(self, *, reentrant: bool) -> None:
         self.owner = self.depth = self.held = self.serial = self.endings = 0
         self.reentrant = int(reentrant)
+        self.by_object = 0
         self.turns = FAIR
         self.ticket: Ticket | None = None  # the entry that holds
 

@@ -229,6 +229,8 @@ class AsyncForm(ForTasks):
     def _is_held_by(self, task: object) -> bool:
         """Tell whether a task holds the lock by this object."""
         holder, native = self._holder, self._native
+        if native.by_object:
+            return bool(native.held)
         if holder is None or holder[1] != task or not native.held:
             return False
         return bool(holder[0] == native.serial)
@@ -239,7 +241,7 @@ class AsyncForm(ForTasks):
         The core identifies holders by thread, and would count this as a nested acquire.
         """
         native = self._native
-        if not native.reentrant or not self._is_of_thread():
+        if not native.reentrant or native.by_object or not self._is_of_thread():
             return False
         return not self._is_mine()
 

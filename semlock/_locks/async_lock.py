@@ -31,8 +31,10 @@ class AsyncLock(AsyncFileForm, TextLock):  # type: ignore[misc]  # it refuses wh
     :durability:  what a power cut may do: ``"safe"``, ``"full"``, ``"data"`` or ``"none"``, as
                     for ``Lock``.  While a file is synced the loop stands still
     :mode:        the lock file's permissions, less the umask; its owner can always use it
+    :exact_mode:  whether it gets them whatever the umask is, for a lock that users share
     :make_dirs:   whether missing directories of the path are made when the lock is taken
     :reentrant:   whether the task that holds may acquire again, and release as often
+    :held_by:     ``"task"``: as above.  ``"object"``: the object holds, as for ``Lock``
     :fair:        whether this lock is taken only in turn
     :heartbeat:   seconds between refreshes of the record, by a thread; ``None`` for none
     :on_lost:     called with the lock and the error when a refresh finds it lost, by a thread

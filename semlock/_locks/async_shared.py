@@ -92,8 +92,10 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
         """Take the lock as the writer if it has no holder; ``False`` if it has one."""
         frame = _frame(1)
         me = task_here()
-        self._refuse_to_wait_for_oneself(frame)
         writer = self._writer
+        if self._nests(writer, frame):
+            return True
+        self._refuse_to_wait_for_oneself(frame)
         try:
             if not writer.try_acquire():
                 return False
@@ -154,12 +156,13 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
     # ------------------------------------------------------------------ both
 
     def _me(self) -> Any:
-        return task_here()
+        return this_task() if inside.native(self._writer).by_object else task_here()
 
     def _mine(self, me: object = None) -> Any:
         if me is None:
             me = this_task()
-        return None if me is None else super()._mine(me)
+        by_object = inside.native(self._writer).by_object
+        return None if me is None and not by_object else super()._mine(me)
 
     def _writes(self, me: object) -> bool:
         return is_held_by(self._writer, me)

@@ -241,6 +241,7 @@ class BaseLock(LockObject):
             own = self._holder_of(seen)
             if (
                 own is not None
+                and not inside.native(own).by_object
                 and inside.is_of_thread(own)
                 and not self._ends_in_time(own, None if waiter is None else waiter.left)
             ):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from semlock._core.status import LockStatus, StrPath
+    from semlock._locks.options import HeldBy
     from semlock._waiting.waiter import Schedule
 
     class KernelOptions(TypedDict, total=False):
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
         timeout: float | None
         retry: Schedule | None
         mode: int
+        exact_mode: bool
         make_dirs: bool
         reentrant: bool
+        held_by: HeldBy | None
         fair: bool
         on_wait: Callable[[LockStatus, float], object] | None
         cancel_check: Callable[[], object] | None
@@ -46,8 +49,10 @@ class KernelLock(InKernel, TextLock):
     :timeout:    seconds that ``acquire`` waits: ``None`` for ever, 0 one try
     :retry:      the pauses of a wait (see ``semlock.retry``); by default it goes by events
     :mode:       the permissions of a file that is made, less the umask
+    :exact_mode: whether such a file gets them whatever the umask is
     :make_dirs:  whether missing directories of the path are made when the lock is taken
     :reentrant:  whether the thread that holds may acquire again, and release as often
+    :held_by:    ``"thread"`` or ``"object"``, as for ``Lock``
     :fair:       whether it is taken only in turn among the waiters of semlock
     :on_wait:    called with the ``LockStatus`` and the seconds waited so far, during a wait
     :cancel_check:  called about every 50 ms of a wait; if it returns true, the wait ends with
@@ -68,22 +73,20 @@ class KernelLock(InKernel, TextLock):
         timeout: float | None = None,
         retry: Schedule | None = None,
         mode: int = 0o644,
+        exact_mode: bool = False,
         make_dirs: bool = False,
         reentrant: bool = False,
+        held_by: HeldBy | None = None,
         fair: bool = False,
         on_wait: Callable[[LockStatus, float], object] | None = None,
         cancel_check: Callable[[], object] | None = None,
     ) -> None:
-        InFiles.__init__(
-            self, _named(path), tag=tag, timeout=timeout, retry=retry, mode=mode,
-            make_dirs=make_dirs, reentrant=reentrant, fair=fair, on_wait=on_wait,
-            cancel_check=cancel_check,
-        )  # fmt: skip
         self._options: dict[str, Any] = {
-            "tag": tag, "timeout": timeout, "retry": retry, "mode": mode, "make_dirs": make_dirs,
-            "reentrant": reentrant, "fair": fair, "on_wait": on_wait,
-            "cancel_check": cancel_check,
+            "tag": tag, "timeout": timeout, "retry": retry, "mode": mode,
+            "exact_mode": exact_mode, "make_dirs": make_dirs, "reentrant": reentrant,
+            "held_by": held_by, "fair": fair, "on_wait": on_wait, "cancel_check": cancel_check,
         }  # fmt: skip
+        InFiles.__init__(self, _named(path), **self._options)
         self._begin(shared=shared, fair=fair, fd=None, queued=True)
 
     @classmethod

@@ -95,8 +95,12 @@ class Lock(TextLock):
                     file is synced only where the filesystem asks for it; ``"full"`` (fsync)
                     and ``"data"`` (fdatasync): the file is whole or not there; ``"none"``
     :mode:        the lock file's permissions, less the umask; its owner can always use it
+    :exact_mode:  whether it gets them whatever the umask is, for a lock that users share
     :make_dirs:   whether missing directories of the path are made when the lock is taken
     :reentrant:   whether the thread that holds may acquire again, and release as often
+    :held_by:     ``"thread"``: as above, and a wait of the thread that holds is refused.
+                    ``"object"``: the object holds, whichever threads and tasks use it.  Each of
+                    them may release, and, if it is reentrant, acquire again; else it waits
     :fair:        whether this lock is taken only in turn: never before a waiter that asked
                   earlier.  Otherwise a process may take it again and again for a millisecond
                   before it makes way for those who wait

@@ -71,8 +71,10 @@ _NO_READERS: dict[str, BaseLock] = {}
 
 
 def is_of_thread(lock: Any) -> bool:
-    """Tell whether this thread holds a lock, or a task of it does."""
+    """Tell whether this thread holds a lock, or a task of it does; not by an object for all."""
     native = inside.native(lock)
+    if native.by_object:
+        return False  # another one may release it
     for _ in range(_PATIENCE):
         owner = native.owner
         if owner >= 0 or not lock.held:
@@ -85,6 +87,8 @@ def is_of_task(lock: Any, task: Any) -> bool:
     """Tell whether a task, which runs in this thread now, holds a lock."""
     holder = getattr(lock, "_holder", None)
     native = inside.native(lock)
+    if native.by_object:
+        return False
     if holder is not None:
         return bool(lock.held) and holder == (native.serial, task)
     reads = _whose.get(id(lock))

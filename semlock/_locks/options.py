@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from semlock._waiting.waiter import Schedule
 
     Durability: TypeAlias = Literal["safe", "full", "data", "none"]
+    HeldBy: TypeAlias = Literal["thread", "task", "object"]
 
     class LockOptions(TypedDict, total=False):
         """What every lock can be told; ``semlock.Lock`` says what it means."""
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
         retry: Schedule | None
         durability: Durability
         mode: int
+        exact_mode: bool
         make_dirs: bool
         reentrant: bool
+        held_by: HeldBy | None
         fair: bool
         heartbeat: float | None
         on_lost: Callable[[Any, LockLostError], object] | None

@@ -53,6 +53,8 @@ class Reading:
         def _limit(self, timeout: float | None) -> float | None: ...
         def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None: ...
         def _own(self) -> Any: ...
+        def _refuses(self, part: Any) -> bool: ...
+        def _nests(self, part: Any, frame: FrameType) -> bool: ...
         def _me(self) -> Any: ...
 
     def acquire_shared(
@@ -72,7 +74,7 @@ class Reading:
 
     def try_acquire_shared(self) -> bool:
         """Take the lock as a reader if there is no writer; ``False`` if there is one."""
-        if self._own() is not None:
+        if self._refuses(self._readers.get(self._me())):
             return False
         try:
             self._share(0, _frame(1))
@@ -83,10 +85,13 @@ class Reading:
     def _share(self, timeout: float | None, frame: FrameType) -> None:
         me = self._me()
         before = self._readers.get(me)
+        serial = 0 if before is None else inside.native(before).serial
         try:
             run(self._sharing(timeout, frame, patient=self._patient))
         except BaseException:
             self._stop_reading(me, before)
+            if before is not None:
+                inside.undo(before, serial)
             raise
 
     def _stop_reading(self, me: object, before: Lock | None) -> None:
@@ -109,8 +114,10 @@ class Reading:
         patient: bool = True,
     ) -> Steps[None]:
         """Take the lock as a reader; a task behind others in line doesn't try first."""
-        self._refuse_to_wait_for_oneself(frame)
         me = self._me()
+        if self._nests(self._readers.get(me), frame):
+            return
+        self._refuse_to_wait_for_oneself(frame)
         before = self._readers.get(me)
         # Entered before it is won, so that an interrupt can't lose it.  Only this call uses this
         # reader, so a failed call can withdraw it.
@@ -139,10 +146,12 @@ class Reading:
         return capi.must_make_way(head)
 
     def _new_reader(self) -> Lock:
-        name = os.urandom(8).hex()
+        name, head = os.urandom(8).hex(), inside.native(self._writer)
         reader = Lock(
             os.path.join(self._directory, name),
             tag=self.tag,
+            reentrant=bool(head.reentrant or head.by_object),
+            held_by="object" if head.by_object else None,
             heartbeat=inside.heartbeat(self._writer),
             on_lost=inside.on_lost(self._writer),
             **inside.options_of_files(self._writer),

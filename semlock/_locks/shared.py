@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from semlock._core.identity import Process
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.options import Durability
+    from semlock._locks.options import Durability, HeldBy
     from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Schedule
 
@@ -58,7 +58,9 @@ class SharedLock(Reading):
     takes the path as a writer does but doesn't wait for readers: use it only to
     exclude writers.
 
-    One object serves many threads, each as a reader or as the writer.
+    One object serves many threads, each as a reader or as the writer.  A ``reentrant`` one is
+    acquired again as what it is held: a reader that asks to write is refused.  With
+    ``held_by="object"`` any thread may release what another one took.
     """
 
     __slots__ = ("_directory", "_readers", "_writer", "path", "tag", "timeout")
@@ -77,7 +79,10 @@ class SharedLock(Reading):
         retry: Schedule | None = None,
         durability: Durability = "safe",
         mode: int = 0o644,
+        exact_mode: bool = False,
         make_dirs: bool = False,
+        reentrant: bool = False,
+        held_by: HeldBy | None = None,
         fair: bool = False,
         heartbeat: float | None = None,
         on_lost: Callable[[SharedLock, LockLostError], object] | None = None,
@@ -92,7 +97,10 @@ class SharedLock(Reading):
             retry=retry,
             durability=durability,
             mode=mode,
+            exact_mode=exact_mode,
             make_dirs=make_dirs,
+            reentrant=reentrant,
+            held_by=held_by,
             fair=fair,
             heartbeat=heartbeat,
             on_lost=None if on_lost is None else lambda _, error: on_lost(self, error),
@@ -126,7 +134,7 @@ class SharedLock(Reading):
 
     def try_acquire(self) -> bool:
         """Take the lock as the writer if it has no holder; ``False`` if it has one."""
-        if self._own() is not None:
+        if self._refuses(self._writer):
             return False
         try:
             self._take(0, _frame(1))
@@ -144,18 +152,39 @@ class SharedLock(Reading):
 
     def _writing(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         """Take the lock as the writer."""
-        self._refuse_to_wait_for_oneself(frame)
+        won = self._nests(self._writer, frame)
+        if not won:
+            self._refuse_to_wait_for_oneself(frame)
         began = monotonic()
         me = self._me()
         try:
-            yield from inside.acquiring(self._writer, timeout, frame)
+            if not won:
+                yield from inside.acquiring(self._writer, timeout, frame)
+                won = True
             left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
             yield from readers_leaving(self._writer, left, frame, self._reader_wait)
         except BaseException:
-            # It was not held before, so if it is held now, this call has won it.
-            if self._writes(me):
+            # A thread or task did not hold it before: if it does now, this call has won it.
+            if (won or not inside.native(self._writer).by_object) and self._writes(me):
                 inside.end(self._writer)
             raise
+
+    def _may_nest(self, part: Any) -> bool:
+        """Tell whether the caller holds this part, and may take it again."""
+        if part is None or not inside.native(part).reentrant:
+            return False
+        return self._writes(self._me()) if part is self._writer else bool(part.held)
+
+    def _refuses(self, part: Any) -> bool:
+        """Tell whether the caller holds it already in a way that a try can't join."""
+        own = self._own()
+        if own is None or inside.native(own).by_object:
+            return False
+        return not self._may_nest(part)
+
+    def _nests(self, part: Any, frame: FrameType) -> bool:
+        """Hold once more what the caller holds in this way already; ``False`` if it does not."""
+        return self._may_nest(part) and inside.has_won(part, inside.try_anyway(part), frame)
 
     # ------------------------------------------------------------------ both
 
@@ -176,7 +205,7 @@ class SharedLock(Reading):
 
     def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None:
         own = self._own()
-        if own is not None:
+        if own is not None and not inside.native(own).by_object:
             raise explain.deadlock_error(own, frame, self._who, reentrant=False)
 
     def _own(self) -> Any:
@@ -191,7 +220,8 @@ class SharedLock(Reading):
         return capi.this_thread()
 
     def _writes(self, me: object) -> bool:
-        return bool(inside.native(self._writer).owner == me) and self._writer.held
+        native = inside.native(self._writer)
+        return bool(native.by_object or native.owner == me) and self._writer.held
 
     def _mine(self, me: object = None) -> Any:
         """Find what this thread holds: its reader, or the writer."""
@@ -200,7 +230,11 @@ class SharedLock(Reading):
         reader = self._readers.get(me)
         if reader is not None and reader.held:
             return reader
-        return self._writer if self._writes(me) else None
+        if self._writes(me):
+            return self._writer
+        if not inside.native(self._writer).by_object:
+            return None
+        return next((reader for reader in list(self._readers.values()) if reader.held), None)
 
     def _held(self) -> Any:
         mine = self._mine()
@@ -245,6 +279,8 @@ class SharedLock(Reading):
     def _left(self, me: object, mine: Any) -> None:
         if mine is self._writer or mine.held:
             return
+        if self._readers.get(me) is not mine:  # another thread's or task's
+            me = next((who for who, one in list(self._readers.items()) if one is mine), me)
         self._readers.pop(me, None)
         _mine.end_reading(me, self.path)
         capi.burst_released(inside.native(self._writer))
@@ -269,8 +305,10 @@ class SharedLock(Reading):
 
     @property
     def count(self) -> int:
-        """How often this thread holds the lock through this object; 0 while it does not."""
+        """How often this thread, or this object, holds the lock; 0 while it does not."""
         mine = self._mine()
+        if mine is not None and mine is not self._writer and inside.native(mine).by_object:
+            return sum(reader.count for reader in list(self._readers.values()))
         return 0 if mine is None else int(mine.count)
 
     def status(self) -> LockStatus:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.options import Durability
+    from semlock._locks.options import Durability, HeldBy
     from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Schedule
 
@@ -49,7 +49,9 @@ class SlotLock:
     than the highest number in use.  The number can be raised or lowered while others work, and
     applies to each process from its next acquisition on.
 
-    One object serves many threads, each of which holds one slot at most.
+    One object serves many threads, each of which holds one slot at most.  With
+    ``held_by="object"`` the object holds: any thread releases the slot that another one took, and
+    each acquisition takes one more, unless it is ``reentrant``.
     """
 
     __slots__ = (
@@ -71,7 +73,10 @@ class SlotLock:
         retry: Schedule | None = None,
         durability: Durability = "safe",
         mode: int = 0o644,
+        exact_mode: bool = False,
         make_dirs: bool = False,
+        reentrant: bool = False,
+        held_by: HeldBy | None = None,
         fair: bool = False,
         heartbeat: float | None = None,
         on_lost: Callable[[SlotLock, LockLostError], object] | None = None,
@@ -98,7 +103,10 @@ class SlotLock:
                 policy=policy,
                 durability=durability,
                 mode=mode,
+                exact_mode=exact_mode,
                 make_dirs=make_dirs,
+                reentrant=reentrant,
+                held_by=held_by,
                 heartbeat=heartbeat,
                 on_lost=None if on_lost is None else lambda _, error: on_lost(self, error),
             )
@@ -126,10 +134,10 @@ class SlotLock:
     def try_acquire(self) -> bool:
         """Take a slot if one is free or its holder is dead; ``False`` if there is none."""
         frame = _frame(1)
-        if self._mine() is not None:
-            return False
         before = self._serials()
         try:
+            if (again := self._again(frame)) is not None:
+                return again
             way = self._way(0)
             if way == capi.TURN and self._patient:
                 way = run(insisting(lambda: self._way(0)))
@@ -168,9 +176,11 @@ class SlotLock:
         asked: int = 0,
     ) -> Steps[None]:
         """Take a slot, or wait for one; a task behind others in line doesn't try first."""
-        mine = self._mine()
-        if mine is not None:
-            raise explain.deadlock_error(mine, frame, self._who, reentrant=False)
+        again = self._again(frame)
+        if again:
+            return
+        if again is not None:
+            raise explain.deadlock_error(self._held_slot(), frame, self._who)
         if not in_line:
             way = self._way(timeout)
             if timeout == 0 and way == capi.TURN:
@@ -190,6 +200,16 @@ class SlotLock:
             waiter.served()
         finally:
             waiter.end(won)
+
+    def _again(self, frame: FrameType) -> bool | None:
+        """Hold once more what is held: whether that may be; ``None``: a slot is to be taken."""
+        mine = self._mine()
+        if mine is None:
+            return None
+        native = inside.native(mine)
+        if native.reentrant and inside.has_won(mine, inside.try_anyway(mine), frame):
+            return True
+        return None if native.by_object else False
 
     def _waiter(self, timeout: float | None, asked: int) -> Waiter:
         del asked  # a thread asks when it begins to wait
@@ -237,7 +257,9 @@ class SlotLock:
         for step in range(len(locks)):
             index = (first + step) % len(locks)
             lock = locks[index]
-            outcome = try_anyway(inside.native(lock), POOL)
+            native = inside.native(lock)
+            # A reentrant one of tasks knows which of them holds.
+            outcome = inside.try_anyway(lock) if native.reentrant else try_anyway(native, POOL)
             if outcome == HELD or (outcome == LOOK and waiter is not None):
                 continue  # during a wait the core says which slot to judge
             if outcome not in (MINE, HELD) and inside.has_won(lock, outcome, frame):
@@ -263,14 +285,12 @@ class SlotLock:
             inside.leave_to(lock, owner, guarded=guarded)
 
     def _mine(self, me: object = None) -> Lock | None:
-        """Find the slot that this thread holds; only the core's structures know."""
+        """Find the slot that this thread or this object holds; only the core's structures know."""
         if me is None:
             me = capi.this_thread()
-        last = self._locks[self._last]
-        if inside.native(last).owner == me and last.held:
-            return last
-        for lock in self._locks:
-            if inside.native(lock).owner == me and lock.held:
+        for lock in (self._locks[self._last], *self._locks):
+            native = inside.native(lock)
+            if (native.owner == me or native.by_object) and lock.held:
                 return lock
         return None
 
@@ -323,8 +343,10 @@ class SlotLock:
 
     @property
     def count(self) -> int:
-        """How often this thread holds its slot through this object; 0 while it holds none."""
+        """How often this thread, or this object, holds a slot; 0 while it holds none."""
         mine = self._mine()
+        if mine is not None and inside.native(mine).by_object:
+            return sum(lock.count for lock in self._locks)
         return 0 if mine is None else mine.count
 
     @property

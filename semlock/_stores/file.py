@@ -19,7 +19,7 @@ from semlock._core.outcomes import CHANGED, FAIR, FREE, KEPT, NESTED, NO_TURNS, 
 from semlock._core.status import absolute, look_at, remove_exactly
 from semlock._core.sticky import may_make_locks_beside
 from semlock._stores import holders
-from semlock._stores.file_record import FileRecord
+from semlock._stores.file_record import FileRecord, by_object, checked_mode
 from semlock._waiting.steps import run
 from semlock._waiting.waiter import Waiter
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
     from semlock._locks.base import BaseLock
-    from semlock._locks.options import Durability
+    from semlock._locks.options import Durability, HeldBy
     from semlock._stores.store import Attempt, Instance
     from semlock._waiting.waiter import Schedule
 
@@ -86,8 +86,10 @@ class InFiles(FileRecord):
         retry: Schedule | None = None,
         durability: Durability = "full",
         mode: int = 0o644,
+        exact_mode: bool = False,
         make_dirs: bool = False,
         reentrant: bool = False,
+        held_by: HeldBy | None = None,
         fair: bool = False,
         heartbeat: float | None = None,
         on_lost: Callable[[Any, LockLostError], object] | None = None,
@@ -102,10 +104,8 @@ class InFiles(FileRecord):
             raise ValueError(
                 f'durability is "safe", "full", "data" or "none", not {durability!r}'
             )
-        if not isinstance(mode, int) or not 0 <= mode <= 0o777:
-            raise ValueError(f"mode is a number from 0 to 0o777, such as 0o644, not {mode!r}")
         self._durability = durability
-        self._mode = mode
+        self._mode = checked_mode(mode, exact=exact_mode)
         self._make_dirs = make_dirs
         # The process that the lock is for, if it isn't this one, and whether this one keeps it.
         self._owner: tuple[Process, bool] | None = None
@@ -119,6 +119,7 @@ class InFiles(FileRecord):
         capi.start_lock_path(native, self._path_at, len(self._encoded))
         if reentrant:
             native.reentrant = 1
+        native.by_object = by_object("task" if self._for_tasks else "thread", held_by)
         native.turns = FAIR if fair else self._turns
         native.vouched = policy is None
         native.strict = self._strict

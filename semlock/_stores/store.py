@@ -40,6 +40,7 @@ class Hold(Protocol):
     serial: int  # how often the object has won, nested acquisitions too
     endings: int  # how often it was released, nested acquisitions too
     reentrant: int
+    by_object: int  # whether the object holds, whichever thread or task uses it
     turns: int  # NO_TURNS, TAKE_TURNS or FAIR
 
 

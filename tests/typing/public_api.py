@@ -53,12 +53,14 @@ def many(a: semlock.Lock, b: semlock.Lock) -> None:
     assert_type(semlock.LockSet([a, b]).wait(timeout=1), bool)
     with semlock.acquire_all([a, b], timeout=None):
         pass
-    slots = semlock.SlotLock("s.lock", 3, timeout=1)
+    slots = semlock.SlotLock("s.lock", 3, timeout=1, reentrant=True, held_by="object")
+    assert_type(slots.cancel(), int)
+    semlock.Lock("x.lock", held_by="thread", mode=0o664, exact_mode=True)
     with slots as one:
         assert_type(one, semlock.SlotLock)
         assert_type(one.slot, int | None)
     assert_type(slots.try_acquire(), bool)
-    shared = semlock.SharedLock("t.lock", fair=True)
+    shared = semlock.SharedLock("t.lock", fair=True, heartbeat=5, held_by="object")
     with shared.shared():
         assert_type(shared.held, Literal["shared", "exclusive"] | None)
     with shared as writer:
@@ -77,7 +79,7 @@ async def tasks() -> None:
     assert_type(lock.try_acquire(), bool)
     async with semlock.AsyncSlotLock("s.lock", 3) as slots:
         assert_type(slots.slot, int | None)
-    shared = semlock.AsyncSharedLock("t.lock")
+    shared = semlock.AsyncSharedLock("t.lock", reentrant=True, held_by="task")
     async with shared.shared():
         pass
     async with shared as writer:
