@@ -19,7 +19,7 @@ from semlock._core.outcomes import CHANGED, FAIR, FREE, KEPT, NESTED, NO_TURNS, 
 from semlock._core.status import absolute, look_at, remove_exactly
 from semlock._core.sticky import may_make_locks_beside
 from semlock._stores import holders
-from semlock._stores.file_record import FileRecord, by_object, checked_mode
+from semlock._stores.file_record import FileRecord, by_object
 from semlock._waiting.steps import run
 from semlock._waiting.waiter import Waiter
 
@@ -104,8 +104,10 @@ class InFiles(FileRecord):
             raise ValueError(
                 f'durability is "safe", "full", "data" or "none", not {durability!r}'
             )
+        if not isinstance(mode, int) or not 0 <= mode <= 0o777:
+            raise ValueError(f"mode is a number from 0 to 0o777, such as 0o644, not {mode!r}")
         self._durability = durability
-        self._mode = checked_mode(mode, exact=exact_mode)
+        self._mode = mode | capi.EXACT if exact_mode else mode
         self._make_dirs = make_dirs
         # The process that the lock is for, if it isn't this one, and whether this one keeps it.
         self._owner: tuple[Process, bool] | None = None
@@ -119,7 +121,8 @@ class InFiles(FileRecord):
         capi.start_lock_path(native, self._path_at, len(self._encoded))
         if reentrant:
             native.reentrant = 1
-        native.by_object = by_object("task" if self._for_tasks else "thread", held_by)
+        if held_by is not None:
+            native.by_object = by_object("task" if self._for_tasks else "thread", held_by)
         native.turns = FAIR if fair else self._turns
         native.vouched = policy is None
         native.strict = self._strict

@@ -15,13 +15,6 @@ else:
     BaseLock = object
 
 
-def checked_mode(mode: int, *, exact: bool) -> int:
-    """Give permissions as the core takes them."""
-    if not isinstance(mode, int) or not 0 <= mode <= 0o777:
-        raise ValueError(f"mode is a number from 0 to 0o777, such as 0o644, not {mode!r}")
-    return mode | capi.EXACT if exact else mode
-
-
 def by_object(usual: str, held_by: str | None) -> bool:
     """Tell whether an object holds, and not a thread or task of those that use it."""
     if held_by not in (None, usual, "object"):

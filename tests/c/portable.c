@@ -497,6 +497,48 @@ nested_and_detached(void)
     CHECK(files() == 0);
 }
 
+#define NESTS 200000
+
+static void
+nest_often(void)
+{
+    for (int i = 0; i < NESTS; i++) {
+        CHECK(semlock_try(of_the_main_thread, &pool) == SEMLOCK_NESTED);
+        CHECK(semlock_release(of_the_main_thread, &pool) == SEMLOCK_NESTED);
+    }
+}
+
+static void
+release_once(void)
+{
+    CHECK(let_go(of_the_main_thread));
+}
+
+/* What the object holds, each thread nests and releases, and no count is lost. */
+static void
+held_by_the_object(void)
+{
+    semlock_lock lock;
+    char a[ROOM];
+
+    start(&lock, a, "object");
+    lock.by_object = 1;
+    of_the_main_thread = &lock;
+    CHECK(semlock_try(&lock, &pool) == SEMLOCK_OK);
+    CHECK(semlock_try(&lock, &pool) == SEMLOCK_HELD && lock.depth == 1);
+    in_threads(1, release_once);
+    CHECK(!lock.held && !exists(a));
+
+    lock.reentrant = 1;
+    CHECK(semlock_try(&lock, &pool) == SEMLOCK_OK);
+    in_threads(4, nest_often);
+    CHECK(lock.depth == 1 && lock.held);
+    in_threads(1, release_once);
+    CHECK(!lock.held && !exists(a));
+    semlock_pool_drain(&pool, NULL, 0);
+    CHECK(files() == 0);
+}
+
 /* While somebody else has the guard nothing at the path is changed, by its holder neither. */
 static void
 guarded(void)
@@ -897,6 +939,7 @@ main(int count, char **given)
     CHECK(files() == 0);
     puts("one lock");
     nested_and_detached();
+    held_by_the_object();
     puts("nested and detached");
     guarded();
     puts("guarded");
