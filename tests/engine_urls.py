@@ -9,7 +9,7 @@ import servers
 
 def url_of(server, *, password: str = servers.PASSWORD) -> str:
     """Give the address by which a space connects to a server."""
-    if isinstance(server, servers.PostgreSQL):
+    if isinstance(server, (servers.PostgreSQL, servers.PgBouncer)):
         return (
             f"postgresql://{server.NAME}:{quote(password, safe='')}@{server.address}/postgres"
         )

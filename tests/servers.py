@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
 import functools
 import glob
 import http.client
@@ -22,12 +23,15 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 import users
 from support import state_of, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LOOPBACK = "127.0.0.1"
 # A server is ready after a second here.  A busy machine takes longer.
@@ -52,6 +56,8 @@ def free_port() -> int:
 def program_or_skip(name: str, package: str) -> str:
     """Give the path of a server's program, or skip the test where it is not installed."""
     found = shutil.which(name)
+    if found is None:  # Debian's users don't have this one in their path
+        found = shutil.which(name, path="/usr/sbin")
     if found is None:  # Debian keeps PostgreSQL's programs out of the path
         found = max(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"), default=None)
     if found is None or not sys.platform.startswith("linux"):
@@ -256,8 +262,10 @@ class Etcd(Server):
         *,
         name: str = "alone",
         client_certificates: bool = False,
+        more: Sequence[str] = (),
     ) -> None:
         super().__init__(directory)
+        self.more = more  # words of its command
         self.name = name
         self.certificates = certificates
         self.client_certificates = client_certificates
@@ -289,7 +297,7 @@ class Etcd(Server):
             ]
         if self.client_certificates:
             words += ["--client-cert-auth", "--trusted-ca-file", self.certificates.ca]
-        return words
+        return [*words, *self.more]
 
     @functools.cached_property
     def _tls(self) -> ssl.SSLContext | None:
@@ -472,12 +480,64 @@ class PostgreSQL(Server):
             words += ["-c", f"{name}={value}"]
         return words
 
+    def follower(self, directory: str) -> PostgreSQL:
+        """Start a hot standby of it."""
+        words = [
+            f"{self.programs}/pg_basebackup", "-D", f"{directory}/data", "-R", "--no-sync",
+            "--checkpoint=fast", "-d", f"host={LOOPBACK} port={self.port} user={self.NAME}",
+        ]  # fmt: skip
+        if (user := self.user()) is not None:
+            os.chown(directory, user, user)
+        subprocess.run(
+            [*self.as_user(), *words], check=True, capture_output=True, timeout=PATIENCE,
+            env={**os.environ, "PGPASSWORD": PASSWORD}, cwd=directory,
+        )  # fmt: skip
+        follower = copy.copy(self)
+        follower.directory, follower.data = directory, f"{directory}/data"
+        follower.port, follower.process = free_port(), None
+        return follower.start()
+
     def is_ready(self) -> bool:
         tool = f"{self.programs}/pg_isready"
         done = subprocess.run(
             [tool, "-q", "-h", LOOPBACK, "-p", str(self.port)], timeout=PATIENCE, check=False
         )
         return done.returncode == 0
+
+
+class PgBouncer(Server):
+    """A pooler before a PostgreSQL; it refuses to run as root too."""
+
+    program, package = "pgbouncer", "pgbouncer"
+    stop_signal, kill_signal = "INT", "KILL"
+    NAME = PostgreSQL.NAME
+
+    def __init__(self, directory: str, behind: PostgreSQL, *, mode: str) -> None:
+        super().__init__(directory)
+        lines = [
+            "[databases]",
+            f"postgres = host={LOOPBACK} port={behind.port} user={self.NAME} password='{PASSWORD}'",
+            "[pgbouncer]",
+            f"listen_addr = {LOOPBACK}",
+            f"listen_port = {self.port}",
+            "unix_socket_dir =",
+            "auth_type = any",
+            f"pool_mode = {mode}",
+        ]
+        with open(f"{directory}/config", "w") as file:
+            file.write("\n".join(lines) + "\n")
+        os.chmod(f"{directory}/config", 0o644)
+
+    def user(self) -> int | None:
+        return users.NOBODY if users.ROOT else None
+
+    def words(self) -> list[str]:
+        return [self.path, f"{self.directory}/config"]
+
+    def is_ready(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, self.port), 1.0):
+            return True
+        return False
 
 
 class Redis(Server):

@@ -46,7 +46,7 @@ def connect(address: Address, *, ttl: float, client: str) -> Etcd:
     del client  # a session has its lease's number as its name
     engine = Etcd(address, ttl)
     try:
-        engine.names(within=min(5.0, ttl))
+        engine.names(within=min(5.0, max(2.0, ttl)))
     except BaseException:
         engine.close()
         raise

@@ -274,7 +274,9 @@ def _read(path: str, status: int, data: bytes, name: str) -> dict[str, Any]:
     problem = found.get("error")
     if problem is None and status == http.client.OK:
         answer = found.get("result", found)  # of a stream with one message
-        return answer if isinstance(answer, dict) else {}
+        if not isinstance(answer, dict) or "header" not in answer:
+            raise Refused(f"what answers at {name} is not etcd")
+        return answer
     if isinstance(problem, dict):  # of a stream
         found = problem
         code = found.get("grpc_code", found.get("code", 2))

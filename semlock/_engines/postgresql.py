@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from semlock._engines.address import Address
 
 _MOST_WATCHED = 8
+# How long connecting may take, however short the leases are: nothing is held yet.
+_FIRST_PATIENCE = 2.0
 
 
 class PostgresEngine:
@@ -217,16 +219,17 @@ class PostgresEngine:
                 ]
         return heard
 
-    def _listen(self) -> None:
+    def _listen(self, least: float = 0.0) -> None:
+        patience = max(self._patience, least)
         old, self._news = self._news, None
         if old is not None:
             old.close()
         with self._beginning:
             if self._closed:
                 raise Refused("the space is closed")
-            news = self._news = Session(self._conninfo, self._patience)
+            news = self._news = Session(self._conninfo, patience)
         try:
-            news.ask(f"LISTEN semlock_{self._client}", within=self._patience)
+            news.ask(f"LISTEN semlock_{self._client}", within=patience)
         except BaseException:
             self._news = None
             news.close()
@@ -313,9 +316,9 @@ class PostgresEngine:
 
     def check(self) -> None:
         """Connect, and make what is missing."""
-        self._ask("SELECT 1", within=self._patience)
+        self._ask("SELECT 1", within=max(self._patience, _FIRST_PATIENCE))
         try:
-            self._listen()
+            self._listen(_FIRST_PATIENCE)
         except psycopg.Error as error:
             raise Away(f"{' '.join(str(error).split()):.200}") from None
 

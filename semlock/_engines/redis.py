@@ -34,6 +34,8 @@ _SHA = hashlib.sha1(SCRIPT.encode()).hexdigest()  # noqa: S324 - Redis names scr
 # Entries of one request of a renewal.
 _BATCH = 200
 _MOST_IDLE = 8
+# How long connecting may take, however short the leases are: nothing is held yet.
+_FIRST_PATIENCE = 2.0
 # What the server says when it will answer later.
 _LATER = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED")
 
@@ -242,7 +244,7 @@ class RedisEngine:
     def check(self) -> None:
         """Connect, and see that the server takes writes."""
         try:
-            role = self._request(self._patience, "ROLE")
+            role = self._request(max(self._patience, _FIRST_PATIENCE), "ROLE")
         except Refused as error:
             if "NOPERM" not in str(error):
                 raise

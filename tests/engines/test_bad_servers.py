@@ -1,0 +1,292 @@
+"""Servers with something wrong: a clear error in time, nothing held, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+import semlock
+import servers
+import users
+from engine_urls import url_of
+from servers import PASSWORD, Etcd, PgBouncer, PostgreSQL, Redis, running
+from support import PATIENCE, wait_until
+
+SCHEMES = ("redis", "postgresql", "etcd")
+TTL = 1.5
+# No call takes longer on a busy machine: libpq waits for two seconds at least.
+LONGEST = 6.0
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
+@contextlib.contextmanager
+def refused(match: str, longest: float = LONGEST):
+    """See that a call fails in time, with an error that shows no password."""
+    began = time.monotonic()
+    with pytest.raises(semlock.LockEngineError, match=match) as failure:
+        yield
+    assert time.monotonic() - began < longest
+    said = f"{failure.value!r} {failure.value.address}"
+    assert PASSWORD not in said
+    assert "SECRET" not in said
+    assert "s3cret" not in said
+
+
+def refuses_to_connect(url: str, match: str, **options) -> None:
+    """See that a connection fails in time and leaves no thread and no descriptor."""
+    threads, open_before = threading.active_count(), descriptors()
+    with refused(match):
+        semlock.connect(url, ttl=TTL, **options)
+    assert threading.active_count() == threads
+    gc.collect()  # a client's library may have them in a circle
+    wait_until(lambda: descriptors() <= open_before, "its connections are closed")
+
+
+def login(scheme: str, place: str) -> str:
+    """Give an address with a password that must not be shown."""
+    return f"{scheme}://user:SECRET@{place}" + ("/postgres" if scheme == "postgresql" else "")
+
+
+# ---------------------------------------------------------------- what is no such server
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_closed_port(scheme):
+    refuses_to_connect(login(scheme, f"127.0.0.1:{servers.free_port()}"), r"127\.0\.0\.1")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_host_that_does_not_exist(scheme):
+    refuses_to_connect(login(scheme, "nosuch.invalid"), "could not be connected to")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_server_that_accepts_and_never_answers(scheme):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        refuses_to_connect(
+            login(scheme, f"127.0.0.1:{silent.getsockname()[1]}"), "could not be"
+        )
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "says", [b"", b"\0" * 64, b"220 mail ESMTP\r\n", b"HTTP/1.1 200 OK\r\n\r\n{}"]
+)
+def test_a_server_that_says_something_else(scheme, says):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection, contextlib.suppress(OSError):
+                    connection.sendall(says)
+                    connection.recv(1000)
+
+        threading.Thread(target=serve, daemon=True).start()
+        wait_until(lambda: threading.active_count() > 1, "it serves")
+        refuses_to_connect(
+            login(scheme, f"127.0.0.1:{server.getsockname()[1]}"), "could not be"
+        )
+        server.shutdown(socket.SHUT_RDWR)  # ends accept()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("other", SCHEMES)
+def test_a_server_of_another_engine(scheme, other, request):
+    if scheme == other:
+        pytest.skip("it is the right one")
+    server = request.getfixturevalue(f"{other}_server")
+    refuses_to_connect(login(scheme, server.address), "could not be connected to")
+
+
+# ---------------------------------------------------------------- TLS
+
+
+@pytest.fixture(scope="module")
+def tls_server(certificates):
+    with running(PostgreSQL, certificates) as server:
+        yield server
+
+
+def test_tls_with_postgresql_is_used_and_checked(tls_server, certificates, tmp_path):
+    url = url_of(tls_server)
+    with semlock.connect(url, ca=certificates.ca, ttl=TTL) as space, space.Lock("deploy"):
+        session = space.client.engine._main
+        assert session.pq.ssl_in_use
+    other = servers.make_certificates(str(tmp_path))
+    refuses_to_connect(url, "certificate", ca=other.ca)
+    refuses_to_connect(url + "?sslmode=verify-full", "certificate")
+    refuses_to_connect(url, "certificate", ca=str(tmp_path / "missing"))
+
+
+def test_tls_with_a_postgresql_that_has_none(postgresql_server, certificates):
+    refuses_to_connect(url_of(postgresql_server), "SSL", ca=certificates.ca)
+
+
+@pytest.mark.parametrize("scheme", ["rediss", "etcds"])
+def test_tls_with_a_server_that_has_none(scheme, request):
+    server = request.getfixturevalue(f"{scheme[:-1]}_server")
+    refuses_to_connect(login(scheme, server.address), "could not be connected to")
+
+
+# ---------------------------------------------------------------- a server that takes no writes
+
+
+@pytest.fixture(scope="module")
+def standby():
+    """A PostgreSQL and its hot standby."""
+    with running(PostgreSQL, settings={"wal_level": "replica"}) as primary:
+        with semlock.connect(url_of(primary), ttl=TTL):
+            pass
+        with servers.directory_for("standby") as directory:
+            follower = primary.follower(directory)
+            try:
+                yield primary, follower
+            finally:
+                follower.close()
+
+
+def test_a_hot_standby_is_refused_and_passed_over(standby):
+    primary, follower = standby
+    refuses_to_connect(url_of(follower), "read-only|primary")
+    both = url_of(follower).replace(follower.address, f"{follower.address},{primary.address}")
+    with semlock.connect(both, ttl=TTL) as space, space.Lock("deploy"):
+        assert space.client.engine._main.pq.port == str(primary.port).encode()
+
+
+def test_a_redis_that_becomes_a_replica_takes_nothing(redis_server):
+    with running(Redis) as server, semlock.connect(url_of(server), ttl=TTL) as space:
+        with space.Lock("deploy"):
+            pass
+        say(server, f"REPLICAOF 127.0.0.1 {redis_server.port}")
+        with refused("replica|READONLY|primary"):
+            space.Lock("deploy").acquire(timeout=1)
+        say(server, "REPLICAOF NO ONE")
+        with space.Lock("deploy").acquire(timeout=PATIENCE):
+            pass
+
+
+def say(server, words: str) -> bytes:
+    """Send one command to a Redis."""
+    with socket.create_connection(server.address.split(":"), 5) as stream:
+        stream.sendall(words.encode() + b"\r\n")
+        return stream.recv(10_000)
+
+
+# ---------------------------------------------------------------- a pooler
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_a_pooler_is_found(postgresql_server, mode):
+    """It gives one session to several clients, and the lock is the session's."""
+    with running(PgBouncer, postgresql_server, mode=mode) as pooler:
+        refuses_to_connect(url_of(pooler), "pooler")
+
+
+# ---------------------------------------------------------------- a full disk, or full memory
+
+
+def goes_on_after(space, mend) -> None:
+    """See that nothing of what failed was left, once the server takes writes again."""
+    mend()
+    with space.Lock("deploy").acquire(timeout=PATIENCE):
+        pass
+    wait_until(lambda: space.list() == [], "nothing is left")
+
+
+def test_a_redis_without_memory():
+    with running(Redis) as server, semlock.connect(url_of(server), ttl=TTL) as space:
+        assert say(server, "CONFIG SET maxmemory 1").startswith(b"+OK")
+        with refused("OOM|memory"):
+            space.Lock("deploy").acquire(timeout=1)
+        with refused("OOM|memory"):
+            space.Lock("deploy").try_acquire()
+        goes_on_after(space, lambda: say(server, "CONFIG SET maxmemory 0"))
+
+
+def test_a_redis_that_can_not_save():
+    settings = {"save": "3600 1000000", "appendonly": "no", "enable-protected-configs": "yes"}
+    with running(Redis, settings=settings) as server:
+        with semlock.connect(url_of(server), ttl=TTL) as space:
+            with space.Lock("deploy"):
+                pass
+            # Its snapshot can't take the place of a directory.
+            os.mkdir(f"{server.directory}/full.rdb")
+            open(f"{server.directory}/full.rdb/x", "w").close()
+            assert say(server, "CONFIG SET dbfilename full.rdb").startswith(b"+OK")
+            say(server, "BGSAVE")
+            wait_until(
+                lambda: b"MISCONF" in say(server, "SET key value"), "its save has failed"
+            )
+            with refused("MISCONF|snapshot|disk"):
+                space.Lock("deploy").acquire(timeout=1)
+            goes_on_after(
+                space, lambda: say(server, "CONFIG SET stop-writes-on-bgsave-error no")
+            )
+
+
+def test_an_etcd_without_space():
+    with running(Etcd, more=["--quota-backend-bytes", "200000"]) as server:
+        with semlock.connect(url_of(server), ttl=TTL) as space:
+            for _ in range(100):
+                try:
+                    server.call("kv/put", key="a2V5", value="x" * 40_000)
+                except OSError:
+                    break
+            else:
+                pytest.fail("etcd has taken a hundred values of 30 kB")
+            with refused("space|NOSPACE|exceeded"):
+                space.Lock("deploy").acquire(timeout=1)
+            with refused("space|NOSPACE|exceeded"):
+                semlock.connect(url_of(server), ttl=TTL).Lock("other").try_acquire()
+
+
+@pytest.mark.skipif(not users.ROOT, reason="needs root, to mount a small filesystem")
+def test_a_postgresql_on_a_full_disk(small):
+    psycopg = pytest.importorskip("psycopg")
+    with running(PostgreSQL) as server:
+        if (user := server.user()) is not None:
+            os.chown(small, user, user)
+        with semlock.connect(url_of(server), ttl=TTL) as space:
+            with psycopg.connect(url_of(server), autocommit=True) as admin:
+                admin.execute(f"CREATE TABLESPACE small LOCATION '{small}'")
+                admin.execute("ALTER TABLE semlock.entry SET TABLESPACE small")
+            fill(small)
+            with refused("No space|disk"):
+                for number in range(300):
+                    with space.Lock(f"{number} " * 100).acquire(timeout=1):
+                        pass
+            goes_on_after(space, lambda: os.unlink(f"{small}/fill"))
+
+
+@pytest.fixture
+def small():
+    """A filesystem of 200 KiB, which another user can reach."""
+    with servers.directory_for("small") as directory:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=200k,mode=777", "none", directory]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            pytest.skip("no filesystem can be mounted here")
+        try:
+            yield directory
+        finally:
+            subprocess.run(["umount", "-l", directory], check=False)
+
+
+def fill(directory) -> None:
+    """Fill a filesystem."""
+    with open(f"{directory}/fill", "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"\0" * 4096)
