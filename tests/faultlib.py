@@ -332,10 +332,12 @@ def set_patience(seconds: float) -> None:
 
 
 def set_safety(seconds: float) -> None:
-    """Say how often a waiter looks for itself, whatever it is told."""
+    """Say how often a waiter and a set of locks look for themselves, whatever is reported."""
     from semlock._core import capi
+    from semlock._locks import candidates
 
     capi.set_safety(seconds)
+    candidates._ROUND = int(seconds * 1e9)
     _set_everywhere("_SAFETY", seconds)
 
 

@@ -32,7 +32,6 @@ class Changes:
         self._buffer = ffi.new("char[]", _SIZE)
         self._data = ffi.buffer(self._buffer)
         self._changes = ffi.new("semlock_change[]", _SIZE // lib.SEMLOCK_CHANGE_ROOM)
-        lib.semlock_folders_begin(self._source, capi.POOL)
 
     @property
     def events(self) -> int:
@@ -42,7 +41,9 @@ class Changes:
     def watch(self, directory: bytes) -> int:
         """Watch a directory: its mark, which is the same each time; -1 if it can't be watched."""
         if self.events < 0:
-            return -1
+            lib.semlock_folders_begin(self._source, capi.POOL)  # perhaps one is available now
+            if self.events < 0:
+                return -1
         mark: int = lib.semlock_folder_watch(self.events, directory)
         if mark < 0:
             return -1

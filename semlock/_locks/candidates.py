@@ -14,6 +14,7 @@ import os
 import sys
 from _thread import RLock
 from collections import OrderedDict
+from itertools import takewhile
 
 from semlock._core import capi, inside
 from semlock._core.capi import FREE, HELD, LOOK, TURN, now_ns
@@ -27,6 +28,7 @@ from semlock._core.changes import (
     Changes,
 )  # fmt: skip
 from semlock._locks.base import BaseLock
+from semlock._locks.directories import Folder, files_of, parts_of
 from semlock._locks.shared import SharedLock
 from semlock._locks.slots import SlotLock
 from semlock._stores.file import InFiles
@@ -47,91 +49,57 @@ _TURN_CHECK = 5_000_000
 _AT_A_TIME = 60
 _ROUND = 1_500_000_000
 _SHARE = 100
-# Where there are more files than this, one reading of the directory gives their numbers.
-_FEW = 64
+# At most so many readings of reports in a call: those of a full queue.  Others may change the
+# directory faster than this process reads.
+_READS = 600
 
 
-class _Folder:
-    """A directory with locks."""
-
-    __slots__ = ("directory", "mark", "names", "numbers", "unnumbered")
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-        self.mark = -1
-        self.names: dict[bytes, tuple[Any, ...]] = {}  # the locks of each name
-        # The names by the numbers of their files, and those whose number is not known; None
-        # stands for all.
-        self.numbers: dict[int, bytes] = {}
-        self.unnumbered: set[bytes] | None = None
-
-    def name_of(self, number: int) -> bytes | None:
-        """Find the lock's name that a file has; a file is asked for once."""
-        if number not in self.numbers and (self.unnumbered is None or self.unnumbered):
-            self._number()
-        return self.numbers.pop(number, None)
-
-    def _number(self) -> None:
-        names, self.unnumbered = self.unnumbered, set()
-        if names is None or len(names) > _FEW:
-            self.numbers = {}
-            try:
-                with os.scandir(os.fsencode(self.directory)) as entries:
-                    for entry in entries:
-                        if entry.name in self.names:
-                            self.numbers[entry.inode()] = entry.name
-            except OSError:
-                self.unnumbered = None
-            return
-        base = os.fsencode(self.directory)
-        for name in names:
-            try:
-                self.numbers[os.lstat(os.path.join(base, name)).st_ino] = name
-            except OSError:  # noqa: PERF203 - it is gone again
-                continue
+def _have_judged(lock: Any) -> None:
+    """Have the holder of a lock judged at the next look or try."""
+    for part in parts_of(lock):
+        inside.native(part).look_at = 0
 
 
-def _files_of(lock: Any) -> list[str]:
-    """Name the files whose change may free a lock."""
+def _refusal(lock: Any) -> TypeError:
+    text = f"a LockSet has locks that are held while their file is there, not {lock!r}"
     if isinstance(lock, InFiles):
-        return [lock.path]
-    if isinstance(lock, SlotLock):
-        return [slot.path for slot in inside.slots_of(lock)]
-    return [lock.path, inside.readers_directory(lock)]
-
-
-def _parts_of(lock: Any) -> list[Any]:
-    """Give the locks that a lock is made of."""
-    if isinstance(lock, InFiles):
-        return [lock]
-    return inside.slots_of(lock) if isinstance(lock, SlotLock) else [inside.writer_of(lock)]
+        text += "; acquire_any() waits for any of several KernelLocks"
+    elif isinstance(lock, BaseLock):
+        text += "; acquire_any() of its space waits for any of several locks on a server"
+    elif isinstance(lock, (str, bytes, os.PathLike)):
+        text += "; make a Lock of the path"
+    return TypeError(text)
 
 
 class Candidates:
     """Locks, and which of them may be free."""
 
     __slots__ = (
-        "_again", "_changes", "_due", "_folders", "_for_tasks", "_look_at", "_marks", "_members",
-        "_mutex", "_order", "_ready", "_stale",
+        "_again", "_changes", "_due", "_folders", "_for_tasks", "_look_at", "_lost", "_marks",
+        "_members", "_mutex", "_order", "_ready", "_stale", "_unsure",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._mutex = RLock()
         self._for_tasks: bool | None = None
         self._members: dict[Any, None] = {}
-        self._folders: dict[str, _Folder] = {}
+        self._folders: dict[str, Folder] = {}
         self._changes: Changes | None = None
-        self._marks: dict[int, list[_Folder]] = {}
+        self._marks: dict[int, list[Folder]] = {}
         # Locks that may be free, in the order in which they became so, and whether a report
         # said it.
         self._ready: OrderedDict[Any, bool] = OrderedDict()
         # Locks to be tried again although they seem held, and after how long.
         self._again: dict[Any, int] = {}
+        # Locks to be looked at once more, and when: a call that was reported before they were
+        # watched, or while reports were lost, may have been under way at the first look.
+        self._unsure: dict[Any, int] = {}
         # The rest of the locks of this round by the clock, and when to go on with it.
         self._order: list[Any] = []
         self._look_at = 0
         self._due = 0
         self._stale = True  # whether some folder is to be watched
+        self._lost = False  # whether reports were lost
 
     # ------------------------------------------------------------------ the members
 
@@ -142,9 +110,7 @@ class Candidates:
             if isinstance(lock, InFiles)
             else not isinstance(lock, (SlotLock, SharedLock))
         ):
-            raise TypeError(
-                f"a LockSet has locks that are held while their file is there, not {lock!r}"
-            )
+            raise _refusal(lock)
         for_tasks = hasattr(lock, "__aenter__")
         with self._mutex:
             if self._members and for_tasks is not self._for_tasks:
@@ -155,19 +121,19 @@ class Candidates:
             if lock in self._members:
                 return
             self._for_tasks = for_tasks
-            for path in _files_of(lock):
+            for path in files_of(lock):
                 directory, _, name = path.rpartition(os.sep)
                 folder = self._folders.get(directory)
                 if folder is None:
-                    folder = self._folders[directory] = _Folder(directory or os.sep)
+                    folder = self._folders[directory] = Folder(directory or os.sep)
                     self._stale = True
                 encoded = os.fsencode(name)
                 others = folder.names.get(encoded)
                 folder.names[encoded] = (lock,) if others is None else (*others, lock)
-                if folder.unnumbered is not None:
-                    folder.unnumbered.add(encoded)
+                folder.ask_for(encoded)
             self._members[lock] = None
             self._ready[lock] = False
+            self._doubt((lock,))
 
     def discard(self, lock: Any) -> None:
         """Remove a lock from the set, if it is there; it stays as it is, held or not."""
@@ -177,7 +143,8 @@ class Candidates:
             del self._members[lock]
             self._ready.pop(lock, None)
             self._again.pop(lock, None)
-            for path in _files_of(lock):
+            self._unsure.pop(lock, None)
+            for path in files_of(lock):
                 directory, _, name = path.rpartition(os.sep)
                 names = self._folders[directory].names
                 left = tuple(x for x in names[os.fsencode(name)] if x is not lock)
@@ -222,21 +189,34 @@ class Candidates:
     def _hear(self) -> None:
         """Take in what was reported, and do what is due by the clock."""
         with self._mutex:
-            if self._stale:
+            try:
+                self._take_in_all()
+            except BaseException:
+                self._lost = True  # an interrupt came after the kernel had handed them out
+                raise
+
+    def _take_in_all(self) -> None:
+        if self._stale:
+            self._watch()
+        if self._lost:
+            self._lost = False
+            self._take_in(ANY, 0, 0, b"")
+        changes = self._changes
+        if changes is not None:
+            for _ in range(_READS):
+                count = changes.count()
+                if count <= 0:
+                    break
+                for change in changes.read(count):
+                    self._take_in(*change)
+                if count < NOT_ALL:
+                    break
+            if count < 0:
+                self._changes = None
+                self._forget()
                 self._watch()
-            changes = self._changes
-            if changes is not None:
-                while (count := changes.count()) > 0:
-                    for change in changes.read(count):
-                        self._take_in(*change)
-                    if count < NOT_ALL:
-                        break
-                if count < 0:
-                    self._changes = None
-                    self._forget()
-                    self._watch()
-            if self._due <= now_ns():
-                self._by_clock(now_ns())
+        if self._due <= now_ns():
+            self._by_clock(now_ns())
 
     def _watch(self) -> None:
         """Watch the directories that are not watched, and have their locks looked at."""
@@ -257,10 +237,25 @@ class Candidates:
                 self._marks.setdefault(mark, []).append(folder)
             self._look_at_all(folder)
 
-    def _look_at_all(self, folder: _Folder) -> None:
+    def _look_at_all(self, folder: Folder) -> None:
         """Look at the locks of a directory: something may have changed before it was watched."""
-        folder.unnumbered = None
-        self._look({lock: None for locks in folder.names.values() for lock in locks})
+        folder.ask_for_all()
+        some = {lock: None for locks in folder.names.values() for lock in locks}
+        self._look_anew(some)
+        self._doubt(some)
+
+    def _look_anew(self, some: Iterable[Any]) -> None:
+        for lock in some:
+            _have_judged(lock)
+        self._look(some)
+
+    def _doubt(self, some: Iterable[Any]) -> None:
+        """Have locks looked at once more."""
+        at = now_ns() + _LAST_CHECK
+        for lock in some:
+            self._unsure.pop(lock, None)  # so that the first is the first that is due
+            self._unsure[lock] = at
+        self._due = min(self._due, at)
 
     def _take_in(self, mark: int, what: int, number: int, name: bytes) -> None:
         """Take in one report."""
@@ -287,16 +282,27 @@ class Candidates:
                 elif isinstance(lock, BaseLock):
                     self._ready.pop(lock, None)
                     self._again.pop(lock, None)
-            if what != NAME_GONE and folder.unnumbered is not None:
-                folder.unnumbered.add(name)
-                if len(folder.numbers) > 2 * len(folder.names) + _FEW:
-                    folder.unnumbered = None  # most are of files that are gone
+            if what != NAME_GONE:
+                folder.ask_for(name)
 
     def _told(self, lock: Any) -> None:
         """Note that a lock may be free, or that its holder may have died."""
-        for part in _parts_of(lock):
-            inside.native(part).look_at = 0  # judge the holder at the next try
+        _have_judged(lock)
         self._ready[lock] = True
+
+    def _next(self, chosen: list[Any]) -> bool | None:
+        """Choose the next lock that may be free: whether a report said it; ``None`` if none is.
+
+        It is in ``chosen`` before it is no candidate any more, so that no interrupt loses it.
+        """
+        with self._mutex:
+            while self._ready:
+                lock = next(iter(self._ready))
+                if lock in self._members:
+                    chosen.append(lock)
+                    return self._ready.pop(lock)
+                del self._ready[lock]
+        return None
 
     def _check_again(self, lock: Any, outcome: int) -> None:
         """Try a lock again soon: a report can come before its effect is visible."""
@@ -311,6 +317,11 @@ class Candidates:
         for lock in [*self._again]:
             if lock not in self._ready:
                 self._told(lock)
+        due = [*takewhile(lambda lock: self._unsure[lock] <= now, self._unsure)]
+        if due:
+            self._look_anew(due)
+            for lock in due:
+                self._unsure.pop(lock, None)
         if self._look_at <= now:
             self._stale = False
             self._watch()
@@ -325,11 +336,11 @@ class Candidates:
             if not blind:
                 pause = max(pause, _ROUND * len(some) // max(1, len(self._members)))
             self._look_at = ended + pause
-        self._due = self._look_at
+        self._due = min(self._look_at, next(iter(self._unsure.values()), self._look_at))
 
     def _look(self, locks: Iterable[Any]) -> None:
         """Look at some locks, and note which ones may be free."""
-        owners = [(lock, part) for lock in locks for part in _parts_of(lock)]
+        owners = [(lock, part) for lock in locks for part in parts_of(lock)]
         outcomes = capi.Batch([inside.native(part) for _, part in owners]).look()
         if outcomes.count(HELD) == len(outcomes):
             return

@@ -82,49 +82,42 @@ class LockSet(Candidates, Generic[L]):
 
     def _take(self, limit: int | None, frame: FrameType) -> list[Any]:
         won: list[Any] = []
-        serials: list[Any] = []
+        before: list[Any] = []  # of each: what tells whether this call has won it
         try:
             for _ in range(len(self._ready)):
-                if limit is not None and len(won) >= limit:
+                if (limit is not None and len(won) >= limit) or (
+                    told := self._next(won)
+                ) is None:
                     break
-                if (found := self._next()) is None:
-                    break
-                lock, told = found
-                # Noted before the try, so that an interrupt can't lose a win.
-                won.append(lock)
-                serials.append(
-                    inside.native(lock).serial if isinstance(lock, BaseLock) else None
+                lock = won[-1]
+                before.append(
+                    inside.native(lock).serial if isinstance(lock, BaseLock) else lock.held
                 )
                 try:
                     outcome = _attempt(lock, frame)
                 except OSError:
-                    won.pop()
                     self._ready[lock] = told  # after the others
+                    won.pop()
                     if won:
                         break
                     raise
-                except BaseException:
-                    self._ready[lock] = told
-                    raise
-                if outcome != capi.OK:
-                    won.pop()
-                    serials.pop()
-                    if told or outcome == TURN:
-                        self._check_again(lock, outcome)
-                else:
+                if outcome == capi.OK:
                     self._again.pop(lock, None)
+                    continue
+                if told or outcome == TURN:
+                    self._check_again(lock, outcome)
+                won.pop()
+                before.pop()
         except BaseException:
-            for lock, serial in zip(won, serials, strict=False):
-                if serial is not None:
-                    inside.undo(lock, serial)
-                elif lock.held:
+            for lock in won:
+                self._told(lock)
+            for lock, mark in zip(won, before, strict=False):
+                if isinstance(lock, BaseLock):
+                    inside.undo(lock, mark)
+                elif lock.held and not mark:
                     lock.release()
             raise
         return won
-
-    def _next(self) -> tuple[Any, bool] | None:
-        with self._mutex:
-            return self._ready.popitem(last=False) if self._ready else None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep until a lock may be free: ``True``, or ``False`` when the time is over.

@@ -23,7 +23,7 @@ import pytest
 
 import semlock
 from semlock._core import capi
-from semlock._locks import heartbeat
+from semlock._locks import candidates, heartbeat
 from support import HANDLERS_RUN_AT as _HANDLERS_RUN_AT
 from support import Child, Strike, content_of, take_away
 
@@ -589,6 +589,42 @@ def test_a_set_gives_back_what_it_took_and_forgets_no_lock(arena, theirs, step, 
 
     modules = ("_locks/lock_set.py", "_locks/candidates.py", "_core/changes.py")
     arena.strike_everywhere(prepare, judge, at_least=200, modules=modules, step=step)
+
+
+@steps
+def test_a_set_forgets_no_report(arena, step, monkeypatch):
+    """Each name is reported once, and nothing is found by the clock."""
+    monkeypatch.setattr(candidates, "_ROUND", 1 << 60)
+    paths = [os.path.join(arena.directory, name) for name in "abc"]
+    tries = []
+
+    def prepare():
+        for path in paths:
+            Path(path).write_bytes(b"another program's")
+        locks = [semlock.Lock(path, **FAST) for path in paths]
+        some = semlock.LockSet(locks)
+        while some.wait(0.002):
+            assert some.try_acquire() == []
+        for path in paths:
+            take_away(path)
+        tries.clear()
+        return some, *locks, lambda: tries.extend(some.try_acquire())
+
+    def judge(struck, some, *locks):
+        found = {lock for lock in locks if lock.held}
+        assert found in (set(), set(locks))
+        done = bool(found)
+        assert struck or done
+        while found != set(locks):
+            assert some.wait(1), "a report is lost"
+            found.update(some.try_acquire())
+        for lock in locks:
+            arena.release_fully(lock)
+        some.close()
+        return done
+
+    modules = ("_locks/lock_set.py", "_locks/candidates.py", "_core/changes.py")
+    arena.strike_everywhere(prepare, judge, at_least=150, modules=modules, step=step)
 
 
 @steps

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 import semlock
+from memory_engine import Server, space_on
 from semlock import sema
 from semlock._core import changes
 from semlock._locks import candidates
@@ -138,6 +140,37 @@ class TestTaking:
         release(got)
 
     @watches
+    def test_the_death_of_a_holder_whose_file_was_at_another_lock_before(
+        self, tmp_path, only_reports
+    ):
+        """The number of a kept claim's file names another lock than when it was asked for."""
+        first, second, third = locks_in(tmp_path, 3)
+        some = semlock.LockSet([first, second, third])
+        with Child() as holder, Child() as other:
+            holder.run(
+                f"one, two = (semlock.Lock(p) for p in {[first.path, second.path]!r})\n"
+                "for _ in range(3): one.acquire(); one.release()\n"
+                "one.acquire(); None"
+            )
+            number = os.stat(first.path).st_ino
+            other.run(f"lock = semlock.Lock({third.path!r}); lock.acquire(); None")
+            assert some.try_acquire() == [second]
+            other.kill()  # now the numbers are asked for
+            assert taken_in(some) == [third]
+            third.release()
+            some.discard(third)
+            second.release()
+            holder.run("one.release(); two.acquire(); None")
+            assert os.stat(second.path).st_ino == number
+            assert taken_in(some) == [first]
+            some.discard(first)
+            while some.wait(0.05):
+                assert some.try_acquire() == []
+            holder.kill()
+            assert taken_in(some, 2) == [second]
+            release([first, second])
+
+    @watches
     def test_another_program_may_take_and_free_a_lock(self, tmp_path, only_reports):
         [lock] = locks_in(tmp_path, 1)
         some = semlock.LockSet([lock])
@@ -199,15 +232,26 @@ class TestMembers:
         assert taken_in(some) == [second]
         second.release()
 
-    @pytest.mark.parametrize("wrong", [None, "a.lock", 3, object()])
+    @pytest.mark.parametrize("wrong", [None, "a.lock", b"a.lock", Path("a"), 3, object()])
     def test_what_is_no_lock_is_refused(self, wrong):
-        with pytest.raises(TypeError, match="while their file is there"):
+        with pytest.raises(TypeError, match="while their file is there") as error:
             semlock.LockSet([wrong])
+        assert ("make a Lock" in str(error.value)) is isinstance(wrong, (str, bytes, Path))
 
     @pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
-    def test_a_lock_whose_file_stays_is_refused(self, tmp_path):
-        with pytest.raises(TypeError, match="while their file is there"):
-            semlock.LockSet([semlock.KernelLock(tmp_path / "a")])
+    def test_a_lock_whose_file_stays_is_refused_and_acquire_any_takes_it(self, tmp_path):
+        kernel = semlock.KernelLock(tmp_path / "a")
+        with pytest.raises(TypeError, match=r"file is there.*; acquire_any\(\) waits for any"):
+            semlock.LockSet([kernel])
+        assert semlock.acquire_any([kernel]) is kernel
+        kernel.release()
+
+    def test_a_lock_on_a_server_is_refused(self):
+        with space_on(Server()) as space:
+            with pytest.raises(
+                TypeError, match=r"; acquire_any\(\) of its space waits for any"
+            ):
+                semlock.LockSet([space.Lock("a")])
 
     @pytest.mark.parametrize("wrong", [0, -1, 1.5, "4", True])
     def test_a_wrong_limit_is_refused(self, wrong, tmp_path):
@@ -421,20 +465,23 @@ class TestReports:
         (tmp_path / "e" / "0.lock").unlink()
 
     @watches
-    @pytest.mark.parametrize("lost", ["closed", "none left"])
-    def test_without_an_event_source_it_looks_by_the_clock(self, tmp_path, monkeypatch, lost):
-        if lost == "none left":
-            monkeypatch.setattr(changes.Changes, "events", -1)
+    @pytest.mark.parametrize("change", ["release", "death"])
+    def test_without_its_event_source_it_begins_anew(self, tmp_path, only_reports, change):
+        """Also if the holders were judged just before."""
         locks = locks_in(tmp_path, 3)
         with Child() as child:
             holding(child, locks)
             some = semlock.LockSet(locks)
             assert some.try_acquire() == []
-            if lost == "closed":
-                os.close(some._changes.events)
-            child.run("theirs[0].release()")
-            assert taken_in(some) == locks[:1]
-            locks[0].release()
+            assert not any(semlock.try_acquire_many(locks))
+            os.close(some._changes.events)
+            if change == "release":
+                child.run("theirs[0].release()")
+            else:
+                child.kill()
+            assert some.try_acquire() == (locks[:1] if change == "release" else locks)
+            some.close()
+        release([lock for lock in locks if lock.held])
 
     @watches
     def test_a_file_of_the_program_under_the_sources_number_is_left_alone(self, tmp_path):
@@ -631,7 +678,7 @@ class TestTasks:
             [lock] = locks_in(tmp_path, 1, semlock.AsyncLock)
             (tmp_path / "0.lock").write_text("pid=1\n")
             some = semlock.LockSet([lock])
-            while await some.wait_async(0.01):
+            while await some.wait_async(0.05):
                 assert some.try_acquire() == []
             for _ in range(3):
                 with pytest.raises(asyncio.TimeoutError):
