@@ -42,32 +42,29 @@ from __future__ import annotations
 
 from os import environ
 
-from semlock._core import cleaning
-from semlock._core.cleaning import Removed, clean
-from semlock._core.errors import (
-    LockCancelledError,
-    LockDeadlockError,
-    LockEngineError,
-    LockHeldError,
-    LockLostError,
-    LockLostWarning,
-    LockPathError,
-    LockRecordError,
-    LockTimeoutError,
-    NotHeldError,
-    SemlockError,
-)
-from semlock._core.records import LockInfo
-from semlock._core.status import LockStatus, remove, status
-from semlock._core.verdicts import proof_of_death
-from semlock._locks.lock import Lock
-from semlock._locks.many import acquire_any, try_acquire_many
-from semlock._locks.together import acquire_all
+from semlock import _core
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from semlock._core.cleaning import Removed, clean
+    from semlock._core.errors import (
+        LockCancelledError,
+        LockDeadlockError,
+        LockEngineError,
+        LockHeldError,
+        LockLostError,
+        LockLostWarning,
+        LockPathError,
+        LockRecordError,
+        LockTimeoutError,
+        NotHeldError,
+        SemlockError,
+    )
+    from semlock._core.records import LockInfo
+    from semlock._core.status import LockStatus, remove, status
+    from semlock._core.verdicts import proof_of_death
     from semlock._engines.space import Space, connect
     from semlock._events.stats import Stats
     from semlock._locks.async_kernel import AsyncKernelLock
@@ -76,11 +73,14 @@ if TYPE_CHECKING:
     from semlock._locks.async_shared import AsyncSharedLock
     from semlock._locks.async_slots import AsyncSlotLock
     from semlock._locks.kernel import KernelLock
+    from semlock._locks.lock import Lock
     from semlock._locks.lock_set import LockSet
+    from semlock._locks.many import acquire_any, try_acquire_many
     from semlock._locks.once import once, once_async
     from semlock._locks.placing import open_atomic, open_locked
     from semlock._locks.shared import SharedLock
     from semlock._locks.slots import SlotLock
+    from semlock._locks.together import acquire_all
 
 __all__ = [
     "AsyncKernelLock",
@@ -137,51 +137,68 @@ def stats() -> Stats:
     return current()
 
 
-# Names as users write them, in tracebacks and in pickles.
-for _name in __all__:
-    if _name in globals():
-        globals()[_name].__module__ = __name__
-del _name
-
-
 def _claims() -> ModuleType:
     from semlock._systems import claims  # noqa: PLC0415 - for those who clean
 
     return claims
 
 
-cleaning.claims.append(_claims)
+_core.claims.append(_claims)
 
 if not TYPE_CHECKING:
-    # Only those who use these pay for importing them, and asyncio most of all.
+    # A module is imported when one of its names is used: the command needs few of them, and only
+    # those who use tasks pay for asyncio.
     _LATER = {
         "AsyncKernelLock": "semlock._locks.async_kernel",
         "AsyncLock": "semlock._locks.async_lock",
         "AsyncSharedLock": "semlock._locks.async_shared",
         "AsyncSlotLock": "semlock._locks.async_slots",
         "KernelLock": "semlock._locks.kernel",
+        "Lock": "semlock._locks.lock",
+        "LockCancelledError": "semlock._core.errors",
+        "LockDeadlockError": "semlock._core.errors",
+        "LockEngineError": "semlock._core.errors",
+        "LockHeldError": "semlock._core.errors",
+        "LockInfo": "semlock._core.records",
+        "LockLostError": "semlock._core.errors",
+        "LockLostWarning": "semlock._core.errors",
+        "LockPathError": "semlock._core.errors",
+        "LockRecordError": "semlock._core.errors",
+        "LockSet": "semlock._locks.lock_set",
+        "LockStatus": "semlock._core.status",
+        "LockTimeoutError": "semlock._core.errors",
+        "NotHeldError": "semlock._core.errors",
+        "Removed": "semlock._core.cleaning",
+        "SemlockError": "semlock._core.errors",
+        "SharedLock": "semlock._locks.shared",
+        "SlotLock": "semlock._locks.slots",
+        "Space": "semlock._engines.space",
+        "acquire_all": "semlock._locks.together",
+        "acquire_all_async": "semlock._locks.async_many",
+        "acquire_any": "semlock._locks.many",
+        "acquire_any_async": "semlock._locks.async_many",
+        "clean": "semlock._core.cleaning",
+        "connect": "semlock._engines.space",
         "once": "semlock._locks.once",
         "once_async": "semlock._locks.once",
         "open_atomic": "semlock._locks.placing",
         "open_locked": "semlock._locks.placing",
-        "LockSet": "semlock._locks.lock_set",
-        "SharedLock": "semlock._locks.shared",
-        "SlotLock": "semlock._locks.slots",
-        "Space": "semlock._engines.space",
-        "acquire_all_async": "semlock._locks.async_many",
-        "acquire_any_async": "semlock._locks.async_many",
-        "connect": "semlock._engines.space",
+        "proof_of_death": "semlock._core.verdicts",
+        "remove": "semlock._core.status",
+        "status": "semlock._core.status",
+        "try_acquire_many": "semlock._locks.many",
     }
 
     def __getattr__(name: str) -> object:
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module  # noqa: PLC0415
-
-        found = getattr(import_module(_LATER[name]), name)
-        found.__module__ = __name__
+        found = getattr(__import__(_LATER[name], fromlist=[name]), name)
+        found.__module__ = __name__  # as users write it, in tracebacks and in pickles
         globals()[name] = found
         return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
 
 
 if "SEMLOCK_TRACE" in environ:

@@ -10,8 +10,16 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._cli.grammar import ANSWERED_BY_OUTPUT, BAD, BY_SIGNAL, OK, USAGE
-from semlock._cli.table import find
+from semlock._cli.grammar import (
+    ANSWERED_BY_OUTPUT,
+    BAD,
+    BY_SIGNAL,
+    OK,
+    PLAIN,
+    USAGE,
+    UsageError,
+    read_plain,
+)
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -19,7 +27,6 @@ if TYPE_CHECKING:
     from typing import NoReturn, TextIO
 
     from semlock._cli.grammar import Action, Options
-    from semlock._cli.parsing import UsageError
 
 # The numbers of these signals are the same on all systems.
 _INTERRUPT = 2
@@ -28,11 +35,9 @@ _PIPE = 13
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    from semlock._cli.parsing import UsageError, parse  # noqa: PLC0415 - only for a call
-
     options = None
     try:
-        options = parse(sys.argv[1:] if arguments is None else list(arguments))
+        options = _read(sys.argv[1:] if arguments is None else list(arguments))
         if options.verb == "version":
             from semlock import __version__  # noqa: PLC0415
             from semlock._cli.output import write  # noqa: PLC0415
@@ -41,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = OK
         else:
             code = _action(options)(options)
-        if options.verb not in ("run", "flock"):  # its standard output is the command's
+        # The standard output of these is the command's; without the module nothing was written.
+        if options.verb not in ("run", "flock") and "semlock._cli.output" in sys.modules:
             code = _after_output(options.verb, code)
     except UsageError as error:
         return _wrong_usage(error)
@@ -60,11 +66,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _read(words: list[str]) -> Options:
+    options = read_plain(words)
+    if options is None:
+        from semlock._cli.parsing import parse  # noqa: PLC0415 - it reads all the tables
+
+        options = parse(words)
+    return options
+
+
 def _action(options: Options) -> Action:
     """Import the module of one verb, or of the verbs for locks on an engine."""
-    verb = find(options.verb)
-    assert verb is not None
-    module, function = verb.where
+    if options.verb in PLAIN:
+        module, function = PLAIN[options.verb]
+    else:
+        from semlock._cli.table import find  # noqa: PLC0415 - the parser has it already
+
+        verb = find(options.verb)
+        assert verb is not None
+        module, function = verb.where
     if "SEMLOCK_URL" in os.environ or any("://" in word for word in options.locks):
         from semlock._cli import engines  # noqa: PLC0415 - where one may be meant
 

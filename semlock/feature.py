@@ -16,7 +16,8 @@ import time
 from semlock import policy
 from semlock._core import inside, registry
 from semlock._core.errors import LockLostError, LockPathError, NotHeldError
-from semlock._core.status import absolute, remove_exactly
+from semlock._core.paths import absolute
+from semlock._core.status import remove_exactly
 from semlock._core.verdicts import GRACE
 from semlock._systems.feature_lock import (
     GSD_DIR,

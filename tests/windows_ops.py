@@ -58,7 +58,7 @@ from faultlib import (
     set_grace,
     stop_before,
 )
-from semlock._core import capi
+from semlock._core import capi, status
 from semlock._core.identity import this_process
 from semlock._core.verdicts import GRACE
 from windows_calls import Calls, WindowsActor, bytes_at, handle_count
@@ -104,7 +104,7 @@ VICTIMS = 3
 # Within this time a wait must end well.
 WAIT = 5.0
 # Who lets nobody delete a file is waited for until then; that is nothing to be waited for here.
-semlock._core.status.GUARD_PATIENCE = 0.01
+status.GUARD_PATIENCE = 0.01
 
 calls = Calls()
 calls.skip_sync()

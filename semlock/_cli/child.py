@@ -16,7 +16,6 @@ import os
 import sys
 
 from semlock._cli.grammar import BAD, BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND
-from semlock._cli.output import say
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -53,6 +52,12 @@ class Signalled(BaseException):
         self.number = number
 
 
+def _say(message: str) -> None:
+    from semlock._cli.output import say  # noqa: PLC0415 - only where something is wrong
+
+    say(message)
+
+
 def exit_code(status: int) -> int:
     """Turn a process's end into an exit code, as shells do."""
     code = os.waitstatus_to_exitcode(status)
@@ -71,9 +76,9 @@ def undisturbed() -> None:
 def failure(command: str, error: OSError) -> int:
     """Report why a command could not be started, and return the shells' exit code for it."""
     if isinstance(error, FileNotFoundError):
-        say(f"{command}: there is no such command")
+        _say(f"{command}: there is no such command")
         return NOT_FOUND
-    say(f"{command} can't be run: {error.strerror}")
+    _say(f"{command} can't be run: {error.strerror}")
     return NOT_EXECUTABLE
 
 
@@ -306,7 +311,7 @@ else:
                 try:
                     pid, status = os.waitpid(-1, options)
                 except ChildProcessError:
-                    say(f"it is not known how process {self._pid} has ended")
+                    _say(f"it is not known how process {self._pid} has ended")
                     return BAD
                 if pid == self._pid:
                     return exit_code(status)
@@ -322,7 +327,7 @@ else:
                 if not self._refused:
                     self._refused = True
                     name = next(name for name in _PASSED_ON if getattr(_signal, name) == number)
-                    say(
+                    _say(
                         f"{name} can't be passed on to process {self._pid} ({error.strerror}), "
                         "so it runs on and the lock stays with it"
                     )

@@ -17,7 +17,7 @@ import threading
 from semlock._cli.engines import connected, reading
 from semlock._cli.grammar import HELD, OK
 from semlock._cli.output import print_json, say
-from semlock._cli.running import readable
+from semlock._cli.plain import readable
 from semlock._core import capi
 from semlock._core.errors import LockEngineError, LockTimeoutError
 from semlock._core.identity import other_process, this_process

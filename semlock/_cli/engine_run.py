@@ -10,10 +10,9 @@ from typing import Any
 
 from semlock._cli import child
 from semlock._cli.engines import connected, reading
-from semlock._cli.grammar import BAD
+from semlock._cli.grammar import BAD, UsageError
 from semlock._cli.output import describe_refusal, print_json, say
-from semlock._cli.parsing import UsageError
-from semlock._cli.running import readable
+from semlock._cli.plain import readable
 from semlock._cli.table import find
 from semlock._cli.waiting import Teller
 from semlock._core.errors import LockTimeoutError, SemlockError

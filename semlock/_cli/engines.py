@@ -9,9 +9,8 @@ import os
 import sys
 from time import sleep
 
-from semlock._cli.grammar import BAD, HELD, OK
+from semlock._cli.grammar import BAD, HELD, OK, UsageError
 from semlock._cli.output import describe, print_json, print_line, print_wrapped, say, write
-from semlock._cli.parsing import UsageError
 from semlock._cli.running import shell_word
 from semlock._cli.table import find
 from semlock._cli.waiting import Teller

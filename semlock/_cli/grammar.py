@@ -1,11 +1,9 @@
 """What the tables of the command are made of: exit codes, values, options, operands and verbs.
 
-Every start of the command imports this module, so it imports only the package's constants.
+Every start of the command imports this module, so it imports nothing.
 """
 
 from __future__ import annotations
-
-from semlock import systems
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -50,10 +48,8 @@ ENVIRONMENTS = ("local", "ci", "cloud", "container")
 PURPOSES = ("interactive", "automated", "emergency")
 REASONS = ("SAME_USER", "HIGHER_PRIVILEGE", "EMERGENCY_OVERRIDE")
 
-# The lock systems; the first one recognises records of all.
-AUTO = "auto"
+AUTO = "auto"  # any lock system: the one that a record is recognised by
 OWN = "semlock"
-DIALECTS = (AUTO, *systems.NAMES)
 
 
 class Options:
@@ -105,6 +101,44 @@ class Options:
     def lock(self) -> str:
         """The path, for a verb that takes one."""
         return self.locks[0]
+
+
+# The verbs that scripts call most.  A plain call of one is read without the table, and done by
+# these functions without lock objects, if nothing stands in its way.
+PLAIN = {
+    "run": ("starting", "run"),
+    "try": ("plain", "attempt"),
+    "release": ("plain", "release"),
+    "status": ("starting", "status"),
+}
+
+
+def read_plain(words: list[str]) -> Options | None:
+    """Read a call without options: a verb, a lock, and for ``run`` a command.
+
+    Every other call is for the parser, and each that the parser might read otherwise: ``None``.
+    """
+    if len(words) < 2:
+        return None
+    verb, lock, *rest = words
+    # What begins with a digit or a dot may be an option's value, unless it has a slash.
+    if verb not in PLAIN or lock[:1] == "-" or lock == "forever":
+        return None
+    if not (lock[:1].isalpha() or "/" in lock):
+        return None
+    if verb == "run":
+        if rest[:1] == ["--"]:
+            del rest[0]
+        elif "--" in rest or "".join(rest[:1])[:1] == "-":
+            return None
+    if bool(rest) != (verb == "run"):
+        return None
+    options = Options()
+    options.verb = verb
+    options.locks = (lock,)
+    if rest:
+        options.command = tuple(rest)
+    return options
 
 
 class Option:
@@ -175,7 +209,8 @@ class Verb:
 
     :summary:   what it does, in a line
     :does:      the same in paragraphs of one line each
-    :where:     module and function of the verb; the module is imported only when it is used
+    :where:     module and function of the verb; the module is imported only when it is used.
+                Without it, ``PLAIN`` has them
     :command:   whether a command follows
     :examples:  lines of shell, and what each does
     :raw:       whether it reads its words itself; the options are for the help only
@@ -198,7 +233,7 @@ class Verb:
         name: str,
         summary: str,
         *,
-        where: tuple[str, str],
+        where: tuple[str, str] | None = None,
         operands: tuple[Operand, ...] = (),
         options: tuple[Option, ...] = (),
         does: tuple[str, ...] = (),
@@ -208,7 +243,7 @@ class Verb:
     ) -> None:
         self.name = name
         self.summary = summary
-        self.where = where
+        self.where = where or PLAIN[name]
         self.operands = operands
         self.options = (*options, HELP)
         self.does = does
@@ -228,6 +263,14 @@ class Verb:
         if self.command:
             words.append("-- COMMAND [ARGUMENT...]")
         return " ".join(words)
+
+
+class UsageError(Exception):
+    """A wrong call: the message, and the verb if it is known."""
+
+    def __init__(self, message: str, verb: Verb | None = None) -> None:
+        super().__init__(message)
+        self.verb = verb
 
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from semlock._cli.grammar import EXIT_CODES, OK
+from semlock._cli.grammar import EXIT_CODES, OK, UsageError
 from semlock._cli.output import write
 from semlock._cli.table import GLOBAL, VERBS, find
 
@@ -27,7 +27,7 @@ def show(options: Options) -> int:
         from semlock._cli import topics  # noqa: PLC0415 - for those who ask
 
         if options.word not in topics.TOPICS:
-            from semlock._cli.parsing import UsageError, like  # noqa: PLC0415 - it is there
+            from semlock._cli.parsing import like  # noqa: PLC0415 - it is there
 
             known = [verb.name for verb in VERBS] + list(topics.TOPICS)
             raise UsageError(f"there is no {options.word}{like(options.word, known)}")

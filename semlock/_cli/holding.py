@@ -7,13 +7,13 @@ import sys
 import time
 
 from semlock._cli import child, systems
-from semlock._cli.grammar import HELD, OK, Options
+from semlock._cli.grammar import HELD, OK, Options, UsageError
 from semlock._cli.output import describe_refusal, print_json, say
-from semlock._cli.running import let_readers_end, readable, say_held, say_refusal, shell_word
+from semlock._cli.plain import living_owner, owner_of, readable, stranger
+from semlock._cli.running import let_readers_end, say_held, say_refusal, shell_word
 from semlock._cli.waiting import Teller, holding_caller
 from semlock._core import capi, inside
 from semlock._core.errors import LockHeldError, LockTimeoutError
-from semlock._core.identity import other_process, this_process
 from semlock._core.seconds import GUARD_PATIENCE
 from semlock._core.status import remove_exactly
 
@@ -26,26 +26,6 @@ if TYPE_CHECKING:
     from semlock._locks.lock import FileLock
 
 _PAUSE = 0.001
-
-
-def _owner(options: Options) -> Process:
-    """Identify the owner of the lock."""
-    if options.owner_pid:
-        return other_process(options.owner_pid)
-    from semlock._cli import owners  # noqa: PLC0415 - only where it is to be found
-
-    return other_process(owners.find())
-
-
-def _living_owner(options: Options) -> Process:
-    """Identify the process to take a lock for."""
-    owner = _owner(options)
-    if capi.probe(owner.pid, 0) in (capi.GONE, capi.ZOMBIE):
-        raise ValueError(
-            f"there is no process {owner.pid} that could hold a lock. Name one that runs with "
-            "--owner-pid"
-        )
-    return owner
 
 
 def _lock_for(owner: Process, options: Options) -> tuple[FileLock, str]:
@@ -66,7 +46,7 @@ def _lock_for(owner: Process, options: Options) -> tuple[FileLock, str]:
 
 def attempt(options: Options) -> int:
     """Take the lock for its owner, if it is free."""
-    owner = _living_owner(options)
+    owner = living_owner(options)
     lock, name = _lock_for(owner, options)
     if options.allow:
         return _reclaim(lock, name, owner, options, 0.0)
@@ -92,7 +72,7 @@ def attempt(options: Options) -> int:
 def acquire(options: Options) -> int:
     """Take the lock for its owner, waiting for it."""
     child.interruptible()
-    owner = _living_owner(options)
+    owner = living_owner(options)
     lock, name = _lock_for(owner, options)
     if options.allow:
         return _reclaim(lock, name, owner, options, options.timeout)
@@ -112,7 +92,6 @@ def reclaim(options: Options) -> int:
     child.interruptible()
     if options.emergency:
         if options.purpose not in (None, "emergency"):
-            from semlock._cli.parsing import UsageError  # noqa: PLC0415 - it is there already
             from semlock._cli.table import find  # noqa: PLC0415
 
             raise UsageError(
@@ -121,7 +100,7 @@ def reclaim(options: Options) -> int:
         options.purpose = "emergency"
         options.allow = (*options.allow, "EMERGENCY_OVERRIDE")
     options.dialect = "task"
-    owner = _living_owner(options)
+    owner = living_owner(options)
     lock, name = _lock_for(owner, options)
     return _reclaim(lock, name, owner, options, options.patience)
 
@@ -175,36 +154,6 @@ def _leave(lock: FileLock, name: str, owner: Process, options: Options) -> int:
     return OK
 
 
-def _stranger(found: LockStatus, options: Options) -> Process | None:
-    """Identify the owner if the record doesn't name it; ``None`` if it does.
-
-    The record may name this process: a shell runs the last command of a subshell in its own
-    process, which was the owner before.
-    """
-    me = this_process()
-    if me.start and _names(found, me):
-        return None
-    if not options.owner_pid:
-        from semlock._cli import owners  # noqa: PLC0415 - only where it is to be found
-
-        if any(_names(found, other_process(pid)) for pid in owners.of_pipelines()):
-            return None
-    owner = _owner(options)
-    return None if _names(found, owner) else owner
-
-
-def _names(found: LockStatus, owner: Process) -> bool:
-    info = found.info
-    me = this_process()
-    return (
-        info is not None
-        and info.pid == owner.pid
-        and (info.boot, info.pidns or 0) in ((me.boot, me.pidns), (None, 0))
-        # A record without a start time is foreign; another start time is another process.
-        and (not info.start or not owner.start or info.start == owner.start)
-    )
-
-
 def _say_not_owner(found: LockStatus, owner: Process, way_out: str) -> int:
     say(
         f"{found.path} is not the lock of process {owner.pid}: it is held by {found.holder}. "
@@ -224,7 +173,7 @@ def release(options: Options) -> int:
             say(f"{found.path} is not held")
         return HELD
     if not options.force:
-        owner = _stranger(found, options)
+        owner = stranger(found.info, options)
         if owner is not None:
             return _say_not_owner(found, owner, ", or remove it anyway with --force")
     gone = remove_exactly(found, os.fsencode(found.path), robs=True)
@@ -249,9 +198,9 @@ def refresh(options: Options) -> int:
         if look is None:
             say(f"{found.path} is lost: it is not held any more. Stop what relies on it")
             return HELD
-        owner = _stranger(found, options)
+        owner = stranger(found.info, options)
         if owner is not None or info is None:
-            owner = owner or _owner(options)
+            owner = owner or owner_of(options)
             return _say_not_owner(found, owner, "; if it was yours, stop what relies on it")
         system = eye.seen
         text = None if system is None else system.restamp(look.content, info, time.time())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from semlock import systems
 from semlock._cli.grammar import (
+    AUTO,
     COLORS,
-    DIALECTS,
     DURABILITIES,
     ENVIRONMENTS,
     PURPOSES,
@@ -16,6 +16,9 @@ from semlock._cli.grammar import (
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+# The lock systems; the first one recognises records of all.
+DIALECTS = (AUTO, *systems.NAMES)
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 

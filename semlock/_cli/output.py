@@ -64,6 +64,12 @@ def write(text: str, *, to_stderr: bool = False) -> None:
             _unwritten = error
 
 
+def failed(error: OSError) -> None:
+    """Note that standard output could not be written."""
+    global _unwritten  # noqa: PLW0603 - the streams are the process's too
+    _unwritten = error
+
+
 def unwritten() -> OSError | None:
     """Flush standard output, and return why that failed."""
     global _unwritten  # noqa: PLW0603

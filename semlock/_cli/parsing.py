@@ -6,20 +6,12 @@ Python's own parsers cost more to import than a whole ``semlock run`` takes.
 from __future__ import annotations
 
 from semlock._cli import grammar, table
-from semlock._cli.grammar import Options
+from semlock._cli.grammar import Options, UsageError
 from semlock._cli.options import is_like_a_value
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from semlock._cli.grammar import Operand, Option, Verb
-
-
-class UsageError(Exception):
-    """A wrong call: the message, and the verb if it is known."""
-
-    def __init__(self, message: str, verb: Verb | None = None) -> None:
-        super().__init__(message)
-        self.verb = verb
 
 
 def parse(arguments: list[str]) -> Options:

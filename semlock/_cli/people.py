@@ -6,6 +6,7 @@ import time
 
 from semlock._cli.columns import COLOURS, PLAIN, ago, fit, wrapped
 from semlock._cli.output import describe
+from semlock._cli.starting import FREE
 from semlock._core.records import printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -34,7 +35,7 @@ def lines(
 ) -> list[str]:
     """Write the status of a path."""
     if found.state == "free":
-        return ["state:    free"]
+        return [FREE]
     fields = describe(found, system)
     verdict = fields["verdict"]
     said = {

@@ -6,12 +6,14 @@ import os
 import sys
 from time import monotonic
 
-from semlock._cli import child, systems
-from semlock._cli.grammar import BAD, CHILD, OK, OWN, SELF
+from semlock._cli import systems
+from semlock._cli.grammar import BAD, CHILD, OK, OWN, SELF, UsageError
 from semlock._cli.output import describe_refusal, print_json, say
+from semlock._cli.plain import inherited, readable
 from semlock._cli.waiting import Teller, holding_caller
 from semlock._core import inside
 from semlock._core.errors import LockHeldError, LockLostError, LockTimeoutError, SemlockError
+from semlock._core.paths import READERS
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -20,31 +22,23 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._cli.grammar import Options
+    from semlock._core.compiled import semlock_lock
     from semlock._core.identity import Process
     from semlock._core.status import LockStatus
     from semlock.systems import System
 
 
-def run(options: Options) -> int:
-    """Hold the locks while the command runs, and give its exit code."""
+def follows(options: Options) -> bool:
+    """Tell whether the lock ends with the command, and refuse options that exclude each other."""
     _refuse_what_excludes_each_other(options)
     follow = options.follow or (SELF if sys.platform == "win32" else CHILD)
     if follow == CHILD and sys.platform == "win32":
         raise ValueError("--follow child needs a system with fork")
-    child.interruptible()
-    command = child.Child(options.command)
-    try:
-        owner = None
-        if follow == CHILD and command.pid is not None:
-            from semlock._core.identity import other_process  # noqa: PLC0415 - after the fork
-
-            owner = other_process(command.pid)
-        return _hold(options, command.run, owner)
-    finally:
-        command.end()
+    return follow == CHILD
 
 
-def _hold(options: Options, run: Callable[..., int], owner: Process | None) -> int:
+def hold(options: Options, run: Callable[..., int], owner: Process | None) -> int:
+    """Take the locks, run the command, and give its exit code."""
     teller = Teller(quiet=options.quiet, as_json=options.json)
     taking = _taking(options, teller, owner)
     code = OK
@@ -68,18 +62,33 @@ def _hold(options: Options, run: Callable[..., int], owner: Process | None) -> i
         with held:
             code = run(
                 lambda: _keep_fresh(taking.locks if options.refreshes else []),
-                [] if owner is None else systems.inherited(taking.held()),
+                [] if owner is None else inherited(list(map(inside.native, taking.held()))),
             )
-    except LockLostError as error:
-        if not knows:
-            return code
-        # The command ran, and it may have met what the lock should have kept away.
-        say(str(error))
-        return code or BAD
     except SemlockError as error:
-        say(str(error))
-        return code or BAD
+        return _not_released(error, code, knows=knows)
     return code
+
+
+def ended(
+    options: Options, native: semlock_lock, outcome: int, code: int, *, knows: bool
+) -> int:
+    """Give the exit code of a command whose lock was not simply released, but with this outcome."""
+    lock = systems.make(
+        options.lock, systems.chosen(options.lock, OWN), tag=None, durability=None
+    )
+    try:
+        inside.end_as(lock, native, outcome)
+    except SemlockError as error:
+        return _not_released(error, code, knows=knows)
+    return code
+
+
+def _not_released(error: SemlockError, code: int, *, knows: bool) -> int:
+    # The command ran, and it may have met what the lock should have kept away.
+    if isinstance(error, LockLostError) and not knows:
+        return code
+    say(str(error))
+    return code or BAD
 
 
 class _Taking:
@@ -185,7 +194,7 @@ def _take_all(
 
 def let_readers_end(lock: Any, timeout: float | None, began: float) -> None:
     """Wait until those who share a lock that was just taken have released it."""
-    if os.path.lexists(f"{lock.path}.readers"):
+    if os.path.lexists(f"{lock.path}{READERS}"):
         from semlock._locks.readers import wait_for_readers  # noqa: PLC0415 - hardly ever
 
         left = None if timeout is None else max(0.0, timeout - (monotonic() - began))
@@ -198,7 +207,6 @@ def _keep_fresh(locks: list[tuple[Any, System]]) -> None:
 
 
 def _refuse_what_excludes_each_other(options: Options) -> None:
-    from semlock._cli.parsing import UsageError  # noqa: PLC0415 - it is there already
     from semlock._cli.table import find  # noqa: PLC0415
 
     special = [
@@ -233,11 +241,6 @@ def _refuse_what_excludes_each_other(options: Options) -> None:
         wrong = "a lock is named twice, which would wait for itself"
     if wrong:
         raise UsageError(wrong, find("run"))
-
-
-def readable(text: str) -> str:
-    """Make a tag of words from the command line, which may be any bytes."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def asks_for_more(options: Options) -> bool:

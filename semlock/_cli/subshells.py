@@ -70,14 +70,14 @@ def _reads(original: int, copy: int) -> bool:
 def _waits(original: Process, copy: Process) -> bool:
     """Tell whether a shell waits for a pipeline and has no other children."""
     try:
-        with open(f"/proc/{original.pid}/wchan", encoding="ascii") as file:
+        with open(f"/proc/{original.pid}/wchan", "rb") as file:
             where = file.read()
         with open(f"/proc/{original.pid}/task/{original.pid}/children", "rb") as file:
             children = {int(pid) for pid in file.read().split()}
     except OSError:
         return False
     if not where.startswith(
-        ("do_wait", "sigsuspend", "do_sigsuspend", "__do_sys_rt_sigsuspend")
+        (b"do_wait", b"sigsuspend", b"do_sigsuspend", b"__do_sys_rt_sigsuspend")
     ):
         return False
     parts, pipes = {copy.pid}, _new_pipes(copy.pid, original.pid)

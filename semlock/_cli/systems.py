@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from semlock import systems
-from semlock._cli.grammar import AUTO, OWN
+from semlock._cli.grammar import AUTO, OWN, UsageError
 from semlock._core import inside
 from semlock._core.status import status_by
 
@@ -74,7 +74,6 @@ def eye_of(options: Options) -> Eye | KernelEye:
     if not options.kernel:
         return Eye(options.dialect, options)
     if options.dialect not in (None, AUTO) or options.stale is not None:
-        from semlock._cli.parsing import UsageError  # noqa: PLC0415 - it is there already
         from semlock._cli.table import find  # noqa: PLC0415
 
         raise UsageError(
@@ -116,7 +115,6 @@ def asked(options: Options, system: System) -> dict[str, Any]:
     more = {name: value for name, value in given.items() if value is not None}
     if not more:
         return more
-    from semlock._cli.parsing import UsageError  # noqa: PLC0415 - it is there already
     from semlock._cli.table import find  # noqa: PLC0415
 
     words = {"token": "--token-file"}
@@ -208,17 +206,3 @@ def keep_fresh(lock: FileLock, system: System) -> None:
         from semlock._locks import heartbeat  # noqa: PLC0415 - a thread, for those who need it
 
         heartbeat.watch(lock, every)
-
-
-def inherited(locks: list[FileLock]) -> list[int]:
-    """Give the descriptors of the lock files for the owner to inherit.
-
-    The owner's descriptor keeps the kernel's lock, so the file can't be kept for another acquire.
-    """
-    numbers = []
-    for lock in locks:
-        native = inside.native(lock)
-        if native.file.witness or native.kernel:
-            native.fleeting = 1
-            numbers.append(native.file.handle)
-    return numbers

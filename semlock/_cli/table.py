@@ -37,7 +37,6 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "run",
         "hold locks while a command runs",
-        where=("running", "run"),
         operands=(Operand("LOCK", many=True),),
         command=True,
         options=(
@@ -100,7 +99,6 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "try",
         "take a lock for the calling shell, if it is free",
-        where=("holding", "attempt"),
         operands=(LOCK,),
         options=(
             TAG, OWNER_PID, DURABILITY, MAKE_DIRS, DIALECT, STALE, *OWNED, ALLOW, JSON, QUIET,
@@ -182,7 +180,6 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "release",
         "release a lock that try or acquire took",
-        where=("holding", "release"),
         operands=(LOCK,),
         options=(
             OWNER_PID,
@@ -212,7 +209,6 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "status",
         "say who holds a lock; exit 1 if it is held",
-        where=("looking", "status"),
         operands=(LOCK,),
         options=(VERBOSE, PORCELAIN, COLOR, KERNEL, DIALECT_SEEN, STALE, JSON, QUIET),
         does=(

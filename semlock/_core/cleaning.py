@@ -16,10 +16,11 @@ import os
 import stat
 from time import time
 
+from semlock import _core
 from semlock._core import capi, inside
 from semlock._core.errors import LockPathError, LockTimeoutError
-from semlock._core.explain import READERS
 from semlock._core.folders import Folder, Leftover, as_far_as_it_goes, opened_here
+from semlock._core.paths import READERS
 from semlock._core.queues import PREFIX, is_queue, is_ticket, queue_of
 from semlock._core.records import decode_text
 from semlock._core.status import LockStatus, is_unfinished, look_at, remove_exactly, was_removed
@@ -28,7 +29,6 @@ from semlock._core.verdicts import GRACE
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-    from types import ModuleType
 
     from semlock._core.records import LockInfo
     from semlock._core.status import StrPath
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 
     Orphan = Callable[[LockStatus], str | None]
     Recogniser = Callable[[str, bytes, bool], LockInfo | None]
-
-
-# Loads what the lock systems claim, which this room may not import: the package appends it.
-claims: list[Callable[[], ModuleType]] = []
 
 _GUARD_GRACE = 30.0
 _HEX = frozenset("0123456789abcdef")
@@ -53,6 +49,7 @@ _CLOSED = "the process that made it has closed it"
 class Removed:
     """One file or empty directory that ``clean`` removed, and why."""
 
+    __module__ = "semlock"  # as users write it
     __slots__ = ("info", "path", "reason")
 
     path: str
@@ -252,7 +249,7 @@ class _Search:
         look = self._look(name)
         if look is None:
             return
-        forms = claims[0]()
+        forms = _core.claims[0]()
         path = self._folder.path_of(name)
         info, content = None, look.content
         pid = None if self._orphan is None else forms.temporary(name, self._only)
@@ -282,7 +279,7 @@ class _Search:
         look = self._look(name)
         if look is None:
             return
-        forms = claims[0]()  # seldom: a living owner's isn't judged
+        forms = _core.claims[0]()  # seldom: a living owner's isn't judged
         info = forms.own(name, look.content)
         if name.endswith(".kept"):
             left = _is_named_as_kept(name, look.identity[1]) and forms.kept(look.content)

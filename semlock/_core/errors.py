@@ -137,3 +137,10 @@ class LockEngineError(SemlockError, OSError):
 
 class LockLostWarning(UserWarning):
     """A lock was found lost while its ``with`` block ended with another exception."""
+
+
+# As users write them: a traceback names them, whether or not ``semlock``'s name of one was used.
+for _kind in list(globals().values()):
+    if isinstance(_kind, type):
+        _kind.__module__ = "semlock"
+del _kind

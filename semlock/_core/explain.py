@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 
+from semlock import _core
 from semlock._core import capi, inside
 from semlock._core.errors import (
     LockCancelledError,
@@ -15,6 +16,7 @@ from semlock._core.errors import (
     LockTimeoutError,
     NotHeldError,
 )
+from semlock._core.paths import READERS
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from semlock._locks.lock_object import LockObject
 
 _AT_ONCE = 0.05
-
-READERS = ".readers"  # behind a shared lock's path: where its readers are
 
 # What the system says of a path whose directory is missing; -3 is Windows' ERROR_PATH_NOT_FOUND.
 NO_DIRECTORY = (-errno.ENOENT, -errno.ENOTDIR, -3)
@@ -214,11 +214,9 @@ def way_to_free(found: LockStatus) -> str:
 
 def of_another_system(found: LockStatus) -> tuple[LockInfo | None, str]:
     """Read a record that isn't of the asked lock system, and name the system that it is of."""
-    from semlock._core.cleaning import claims  # noqa: PLC0415 - for messages about such records
-
     content = found.content
     if content and not found.unfinished:
-        of = claims[0]()
+        of = _core.claims[0]()
         for system in (of.task, of.sidecar, of.feature):
             info = system(found.path, content, True)
             if info is not None:

@@ -92,6 +92,12 @@ def end(lock: Any) -> None:
     lock._end(lock._native.endings)
 
 
+def end_as(lock: Any, held: semlock_lock, outcome: int) -> None:
+    """Act on the outcome of a release of what is held by another structure, and free that."""
+    lock._native = held
+    lock._finish_release(outcome)
+
+
 def refresh(lock: Any, patience: float) -> bool:
     """Write the present time into the record; ``False`` if the guard was taken all the time."""
     return bool(lock._refresh(patience))

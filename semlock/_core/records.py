@@ -51,6 +51,7 @@ class LockInfo(_Marked):
     ``witness``.  ``payload`` is the whole object of a JSON record.
     """
 
+    __module__ = "semlock"  # as users write it
     __slots__ = (
         "pid", "timestamp", "tag", "host", "start", "boot", "pidns", "timens", "token",
         "witness", "payload",

@@ -9,6 +9,7 @@ from time import monotonic, sleep, time
 from semlock._core import capi, events, explain, inside
 from semlock._core.errors import LockHeldError, LockPathError, LockRecordError
 from semlock._core.identity import DEAD, UNKNOWN
+from semlock._core.paths import absolute
 from semlock._core.records import decode_text, printable
 from semlock._core.seconds import GUARD_PATIENCE
 from semlock._core.verdicts import reason_to_remove
@@ -29,48 +30,6 @@ GUARD_PAUSE = 0.001
 _TRIES = 100
 
 
-def _here(path: str) -> str:
-    """Give the directory that a relative path begins in."""
-    try:
-        return "" if path[0] == "/" else os.getcwd()
-    except FileNotFoundError:
-        raise LockPathError(
-            f"{path} is nowhere: the current directory has been removed. Go to another one, or "
-            "write the whole path",
-            path=path,
-            code=errno.ENOENT,
-        ) from None
-
-
-def absolute(path: StrPath) -> str:
-    """Make a lock's path absolute and refuse what can't be one."""
-    text = os.fspath(path)
-    if isinstance(text, bytes):
-        text = os.fsdecode(text)
-    if not isinstance(text, str):
-        raise TypeError(f"a lock's path is a str or os.PathLike, not {type(path).__name__}")
-    if not text:
-        raise LockPathError("a lock's path can't be empty", path=text, code=errno.ENOENT)
-    if "\0" in text:
-        raise LockPathError(
-            f"a lock's path can't contain NUL: {text!r}", path=text, code=errno.EINVAL
-        )
-    if text[-1] in ("/", os.sep):
-        raise LockPathError(
-            f"{text} names a directory: a lock needs a file name", path=text, code=errno.EISDIR
-        )
-    # Most paths are absolute and plain: they are not changed.
-    if text[0] != "/" or os.sep != "/" or "/." in text or "//" in text:
-        text = os.path.join(_here(text), text) if os.sep == "/" else os.path.abspath(text)
-        if text.endswith(("/.", "/..")):
-            raise LockPathError(
-                f"{text} names a directory: a lock needs a file name",
-                path=text,
-                code=errno.EISDIR,
-            )
-    return text
-
-
 class LockStatus:
     """What was found at a lock's path.
 
@@ -85,6 +44,7 @@ class LockStatus:
     :age:       seconds since it was won or refreshed; ``None`` when free
     """
 
+    __module__ = "semlock"  # as users write it
     __slots__ = (
         "instance", "_barred", "age", "changed_at", "evidence", "info", "path", "reason", "state",
         "unfinished", "verdict",

@@ -118,6 +118,7 @@ class Lock(TextLock):
     by losing the last reference to its object.
     """
 
+    __module__ = "semlock"  # as users write it
     __slots__ = ()
 
 

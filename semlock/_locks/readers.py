@@ -7,7 +7,7 @@ import os
 from time import monotonic
 
 from semlock._core import capi, explain, inside, waits
-from semlock._core.explain import READERS
+from semlock._core.paths import READERS
 from semlock._locks import mine
 from semlock._locks.lock import Lock
 from semlock._waiting.steps import Pause, run

@@ -15,7 +15,7 @@ from time import monotonic
 
 from semlock._core import capi, explain, inside
 from semlock._core.errors import LockTimeoutError
-from semlock._core.explain import READERS
+from semlock._core.paths import READERS
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine as _mine
 from semlock._locks.lock import Lock

@@ -16,7 +16,8 @@ from semlock._core.capi import POOL, release_lock, this_thread, try_anyway, try_
 from semlock._core.cleaning import sweep
 from semlock._core.errors import LockTimeoutError
 from semlock._core.outcomes import CHANGED, FAIR, FREE, KEPT, NESTED, NO_TURNS, OK
-from semlock._core.status import absolute, look_at, remove_exactly
+from semlock._core.paths import absolute
+from semlock._core.status import look_at, remove_exactly
 from semlock._core.sticky import may_make_locks_beside
 from semlock._stores import holders
 from semlock._stores.file_record import FileRecord, by_object

@@ -10,8 +10,9 @@ from time import monotonic, monotonic_ns, time
 from semlock._core import capi, events, explain
 from semlock._core.capi import NESTED, OK, POOL, try_lock
 from semlock._core.errors import LockLostError
+from semlock._core.paths import absolute
 from semlock._core.seconds import FOREVER, GUARD_PATIENCE, checked_timeout
-from semlock._core.status import GUARD_PAUSE, absolute
+from semlock._core.status import GUARD_PAUSE
 from semlock._locks.options import OWN_TIMEOUT
 from semlock._systems.sidecar_judging import ALONE, Alone, Judging
 from semlock._systems.sidecar_record import compose, decode, default_payload, restamp

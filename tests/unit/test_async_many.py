@@ -25,7 +25,7 @@ from semlock import (
     acquire_any_async,
 )
 from semlock._core import capi
-from semlock._locks import mine
+from semlock._locks import mine, together
 from semlock._waiting import hub as _hub
 from support import Child, Strike, in_a_fork, trio_or_skip, wine_keeps_locked_names
 
@@ -33,7 +33,7 @@ from support import Child, Strike, in_a_fork, trio_or_skip, wine_keeps_locked_na
 @pytest.fixture(scope="module")
 def neighbour():
     with Child() as child:
-        child.run("import semlock")
+        child.run("import semlock._core.capi")
         yield child
 
 
@@ -551,9 +551,9 @@ def test_tasks_that_want_all_in_any_order_come_to_an_end(path):
 
 def test_a_task_cancelled_while_it_holds_some_lets_go_of_them(path, monkeypatch):
     """The patient phase, in which some are held while another is waited for."""
-    monkeypatch.setattr(semlock._locks.together, "chance", lambda: 0.5)
-    monkeypatch.setattr(semlock._locks.together, "_FIRST_PATIENCE", 60.0)
-    monkeypatch.setattr(semlock._locks.together, "_LONGEST_PATIENCE", 60.0)
+    monkeypatch.setattr(together, "chance", lambda: 0.5)
+    monkeypatch.setattr(together, "_FIRST_PATIENCE", 60.0)
+    monkeypatch.setattr(together, "_LONGEST_PATIENCE", 60.0)
 
     async def main():
         locks = [AsyncLock(f"{path}.{name}") for name in "ab"]

@@ -1,0 +1,193 @@
+"""Locks of semlock's own that are free or the caller's: taken and released by the core alone.
+
+``starting.py`` says what for.  What is odd is left to ``holding.py`` and ``running.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from semlock._cli.grammar import OK
+from semlock._cli.starting import asks_only
+from semlock._core import capi
+from semlock._core.errors import LockRecordError
+from semlock._core.identity import other_process, this_process
+from semlock._core.outcomes import TAKE_TURNS
+from semlock._core.paths import READERS, absolute
+from semlock._core.records import decode_text, encode_text
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from semlock._cli.child import Child
+    from semlock._cli.grammar import Options
+    from semlock._core.compiled import semlock_lock
+    from semlock._core.identity import Process
+    from semlock._core.records import LockInfo
+
+
+class _Plain:
+    """A lock as ``semlock.Lock(path, tag=tag)`` takes it, without that object."""
+
+    __slots__ = ("_kept", "native", "path")
+
+    def __init__(self, path: str, owner: Process, tag: str | None, *, guarded: bool) -> None:
+        self.path = absolute(path)
+        encoded = os.fsencode(self.path)
+        address = capi.address(encoded)
+        record = encode_text(
+            owner, tag, mode=0o644, durability=capi.DURABILITY["safe"], detached=not guarded
+        )
+        native = capi.new_lock()
+        capi.start_lock_path(native, address, len(encoded))
+        native.turns = TAKE_TURNS
+        native.vouched = 1
+        native.fleeting = 1  # this process ends, and takes no lock again
+        native.record = record.cdata
+        self._kept = record, address  # the structure refers to them
+        self.native = native
+
+    def take(self) -> bool:
+        """Try once; ``False`` if it is held, or shared, or can't be taken."""
+        if capi.try_lock(self.native, capi.POOL) != OK:
+            return False
+        if os.path.lexists(f"{self.path}{READERS}"):
+            self.end()
+            return False
+        return True
+
+    def end(self) -> int:
+        """Release it, if it is held: the core's outcome."""
+        return int(capi.release_lock(self.native, capi.POOL)) if self.native.held else OK
+
+
+def readable(text: str) -> str:
+    """Make a tag of words from the command line, which may be any bytes."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def run_at_once(options: Options, command: Child, owner: Process) -> int | None:
+    """Run a command under a lock that is free: its exit code; ``None`` if the lock isn't."""
+    tag = readable(options.tag if options.tag is not None else options.command[0])
+    lock = _Plain(options.lock, owner, tag, guarded=True)
+    try:
+        if not lock.take():
+            return None
+        knows = bool(lock.native.file.witness)
+        code = command.run(lambda: None, inherited([lock.native]))
+        outcome = lock.end()
+    except BaseException:
+        lock.end()
+        raise
+    if outcome != OK:
+        from semlock._cli import running  # noqa: PLC0415 - it was lost, most likely
+
+        return running.ended(options, lock.native, outcome, code, knows=knows)
+    return code
+
+
+def inherited(locks: list[semlock_lock]) -> list[int]:
+    """Give the descriptors of lock files for their owner to inherit.
+
+    The owner's descriptor keeps the kernel's lock, so the file can't be kept for another acquire.
+    """
+    numbers = []
+    for native in locks:
+        if native.file.witness or native.kernel:
+            native.fleeting = 1
+            numbers.append(native.file.handle)
+    return numbers
+
+
+def attempt(options: Options) -> int:
+    """Take the lock for its owner, if it is free."""
+    silent = options.quiet or sys.stderr is None or not sys.stderr.isatty()
+    if silent and asks_only(options, "tag", "owner_pid", "quiet"):
+        tag = None if options.tag is None else readable(options.tag)
+        lock = _Plain(options.lock, living_owner(options), tag, guarded=False)
+        try:
+            if lock.take():
+                capi.detach_lock(lock.native)
+                return OK
+        except BaseException:
+            lock.end()
+            raise
+    from semlock._cli import holding  # noqa: PLC0415 - it has all of the verb
+
+    return holding.attempt(options)
+
+
+def release(options: Options) -> int:
+    """Remove the lock, if it is the owner's."""
+    if asks_only(options, "owner_pid", "quiet") and _released_at_once(options):
+        return OK
+    from semlock._cli import holding  # noqa: PLC0415 - it has all of the verb
+
+    return holding.release(options)
+
+
+def _released_at_once(options: Options) -> bool:
+    """Remove a whole record of semlock's own that names the owner; ``False`` if it isn't that."""
+    path = os.fsencode(absolute(options.lock))
+    seen = capi.look(path)
+    if seen is None or seen.kind != capi.REGULAR or seen.error or seen.unfinished:
+        return False
+    try:
+        info = decode_text(seen.content)
+    except LockRecordError:
+        return False
+    if info.token is None or stranger(info, options) is not None:
+        return False
+    return capi.remove(path, seen, despite_witness=True) == OK
+
+
+# ---------------------------------------------------------------- whose they are
+
+
+def owner_of(options: Options) -> Process:
+    """Identify the owner of the lock."""
+    if options.owner_pid:
+        return other_process(options.owner_pid)
+    from semlock._cli import owners  # noqa: PLC0415 - only where it is to be found
+
+    return other_process(owners.find())
+
+
+def living_owner(options: Options) -> Process:
+    """Identify the process to take a lock for."""
+    owner = owner_of(options)
+    if capi.probe(owner.pid, 0) in (capi.GONE, capi.ZOMBIE):
+        raise ValueError(
+            f"there is no process {owner.pid} that could hold a lock. Name one that runs with "
+            "--owner-pid"
+        )
+    return owner
+
+
+def stranger(info: LockInfo | None, options: Options) -> Process | None:
+    """Identify the owner if the record doesn't name it; ``None`` if it does.
+
+    The record may name this process: a shell runs the last command of a subshell in its own
+    process, which was the owner before.
+    """
+    me = this_process()
+    if me.start and _names(info, me):
+        return None
+    if not options.owner_pid:
+        from semlock._cli import owners  # noqa: PLC0415 - only where it is to be found
+
+        if any(_names(info, other_process(pid)) for pid in owners.of_pipelines()):
+            return None
+    owner = owner_of(options)
+    return None if _names(info, owner) else owner
+
+
+def _names(info: LockInfo | None, owner: Process) -> bool:
+    me = this_process()
+    return (
+        info is not None
+        and info.pid == owner.pid
+        and (info.boot, info.pidns or 0) in ((me.boot, me.pidns), (None, 0))
+        # A record without a start time is foreign; another start time is another process.
+        and (not info.start or not owner.start or info.start == owner.start)
+    )
