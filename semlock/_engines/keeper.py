@@ -44,8 +44,10 @@ class Keeper:
         self.tickets: dict[str, Ticket] = {}
         self.closed = False
         self.failure: str | None = None  # why the last renewal failed
-        # Entries to take out, until when.  Appending is one step: interrupts can't break it.
-        self._abandoned: dict[str, tuple[str, float]] = {}
+        # Entries to take out, and their names.  They stay here until the engine has answered:
+        # where the connection or a lease of the process is the witness, they would not end
+        # otherwise.  Appending is one step: interrupts can't break it.
+        self._abandoned: dict[str, str] = {}
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._idle = True
@@ -63,7 +65,7 @@ class Keeper:
     def abandon(self, ticket: Ticket) -> None:
         """Take an entry out as soon as the engine can be reached."""
         self.tickets.pop(ticket.token, None)
-        self._abandoned[ticket.token] = ticket.name, now() + 2 * self.ttl
+        self._abandoned[ticket.token] = ticket.name
         self._start()
 
     def _start(self) -> None:
@@ -185,7 +187,7 @@ class Keeper:
         ticket.lost = now()
         ticket.state = GONE
         # The engine may still know it, where a connection is the witness.
-        self._abandoned[ticket.token] = ticket.name, now() + 2 * self.ttl
+        self._abandoned[ticket.token] = ticket.name
         if ticket.wake is not None:
             ticket.wake()
         lock = ticket.lock() if ticket.lock is not None else None
@@ -193,8 +195,8 @@ class Keeper:
             callbacks.call(lock.path, lock.tell_loss)
 
     def _leave_abandoned(self) -> None:
-        for token, (name, until) in list(self._abandoned.items()):
-            if now() < until:
+        for token, name in list(self._abandoned.items()):
+            with suppress(Refused):  # nor would it be taken the next time
                 self.engine.leave(name, token, within=self._within())
             self._abandoned.pop(token, None)
 
