@@ -44,6 +44,7 @@ class Session:
         self.pq = self._connection.pgconn
         self._owed = False  # whether the answer to an earlier request has not been read yet
         self._prepared: set[str] = set()
+        self._preparing: str | None = None  # whose answer may come when it is waited for no more
         self.told: list[tuple[str, int]] = []
 
     def fileno(self) -> int:
@@ -59,20 +60,20 @@ class Session:
         """Make a request, and give the rows of its answer."""
         end = monotonic() + within
         if self._owed:
-            self._answer(end)
+            self._answer(end)  # what it says was for another caller, who has given up
         if values or text in self._prepared:
             name = f"s{abs(hash(text))}".encode()
             if text not in self._prepared:
                 self._owed = True
+                self._preparing = text
                 self.pq.send_prepare(name, text.encode())
-                self._answer(end)
-                self._prepared.add(text)
+                self._rows(end)
             self._owed = True
             self.pq.send_query_prepared(name, [_encoded(value) for value in values])
         else:
             self._owed = True
             self.pq.send_query(text.encode())
-        result = self._answer(end)
+        result = self._rows(end)
         if result is None:
             return []
         columns = range(result.nfields)
@@ -91,7 +92,15 @@ class Session:
             return not self.pq.is_busy()
         return True
 
-    def _answer(self, end: float) -> Any:
+    def _rows(self, end: float) -> Any:
+        """Read the answer to the last request."""
+        last, failed = self._answer(end)
+        if failed is not None:
+            raise _of_result(failed)
+        return last
+
+    def _answer(self, end: float) -> tuple[Any, Any]:
+        """Read an answer: its last result, and the one that tells of a failure."""
         last = failed = None
         while True:
             self._wait(end)
@@ -102,10 +111,11 @@ class Session:
                 failed = result
             last = result
         self._owed = False
+        if self._preparing is not None and failed is None:
+            self._prepared.add(self._preparing)
+        self._preparing = None
         self.note()
-        if failed is not None:
-            raise _of_result(failed)
-        return last
+        return last, failed
 
     def _wait(self, end: float) -> None:
         self.pq.flush()
