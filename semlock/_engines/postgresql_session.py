@@ -44,7 +44,8 @@ class Session:
         self.pq = self._connection.pgconn
         self._owed = False  # whether the answer to an earlier request has not been read yet
         self._prepared: set[str] = set()
-        self._preparing: str | None = None  # whose answer may come when it is waited for no more
+        # A statement whose answer may come when it is waited for no more.
+        self._preparing: str | None = None
         self.told: list[tuple[str, int]] = []
 
     def fileno(self) -> int:
