@@ -86,7 +86,6 @@ _INSTEAD = {
     "StrictSoftFileLock": "semlock.Lock, which takes no lock without proof of death",
     "MarkerSoftFileLock": "semlock.Lock, whose tag and record name the holder",
     "SoftReadWriteLock": "semlock.SharedLock",
-    "AsyncReadWriteLock": "semlock.AsyncSharedLock, or ReadWriteLock in a thread",
 }
 
 

@@ -7,25 +7,25 @@ SQLite's.
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
-import stat
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from math import inf
 from time import monotonic
-from weakref import WeakValueDictionary
+from weakref import WeakSet
 
 from semlock._filelock import options as opt
 from semlock._filelock.errors import Timeout
 from semlock._filelock.making import canonical
 from semlock._filelock.read_write_making import ReadWriteLockMeta
 from semlock._filelock.reporting import AcquireReturnProxy
+from semlock._filelock.sqlite_file import Database
+from semlock._filelock.sqlite_use import in_child
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from types import TracebackType
     from typing import Any, Literal
 
@@ -33,13 +33,6 @@ if TYPE_CHECKING:
 
 # SQLite waits for so many seconds in one call, in which no signal is handled.
 _SLICE = 0.1
-_MAGIC = b"SQLite format 3\x00"
-_WAL = 2
-_STEPS_OF_A_SCHEMA = 100_000
-
-# Connections of the parent process: the child must neither use nor close them.
-_parents: list[Any] = []
-_open_at_fork: set[str] = set()
 
 
 class ReadWriteLock(metaclass=ReadWriteLockMeta):
@@ -68,19 +61,16 @@ class ReadWriteLock(metaclass=ReadWriteLockMeta):
         self._path = canonical(lock_file)
         self._pid = os.getpid()
         self._closed = False
-        self._con: sqlite3.Connection | None = None
+        self._database: Database | None = None
         self._mode: Literal["read", "write"] | None = None
-        # How often each holder has it; a holder is a thread, or what stands for a task.
+        # The holders, and how often each has it: threads by their numbers, and holds of tasks.
         self._depths: dict[object, int] = {}
         self._gate = threading.RLock()
-        self._acquiring: set[object] = set()
-        if self._path in _open_at_fork:
-            raise RuntimeError(
-                f"{self.lock_file} was active across fork(); exec or exit: SQLite would take the "
-                "parent's lock for that of this process"
-            )
-        _objects[id(self)] = self
-        self._refuse_others()
+        self._acquiring: set[int] = set()
+        # Where tasks that share this object wait for each other; made when it is needed.
+        self.line: Any = None
+        _locks.add(self)
+        Database(self._path, self.lock_file).end()
 
     @classmethod
     def get_lock(
@@ -110,36 +100,74 @@ class ReadWriteLock(metaclass=ReadWriteLockMeta):
         timeout: float | None,
         blocking: bool | None,
     ) -> AcquireReturnProxy:
-        limit, blocking = self._limits(timeout, blocking)
-        me = threading.get_ident()
+        limit, blocking = self.limits(timeout, blocking)
         proxy = AcquireReturnProxy(self)
-        self._refuse_if_unusable()
+        self.take(mode, limit, threading.get_ident(), blocking=blocking)
+        return proxy
+
+    def take(
+        self,
+        mode: Literal["read", "write"],
+        limit: float,
+        holder: object,
+        *,
+        blocking: bool,
+        is_cancelled: Callable[[], bool] = bool,
+    ) -> None:
+        """Take the lock for a holder: a thread, or what stands for a task."""
+        self.refuse_if_unusable()
+        self._refuse_within_acquire("acquire")
         end = monotonic() + limit
-        if me in self._acquiring:
-            raise RuntimeError(f"{self.lock_file} is being acquired by this thread already")
+
+        def is_over() -> bool:
+            return not blocking or is_cancelled() or (limit >= 0 and monotonic() >= end)
+
         while not self._gate.acquire(timeout=_pause(end, limit) if blocking else 0):
-            if not blocking or 0 <= limit <= monotonic() - end + limit:
+            if is_over():
                 raise Timeout(self.lock_file)
         try:
-            if self._depths and self._con is not None and not self._con.in_transaction:
+            self.refuse_if_unusable()
+            if self._depths and not self._is_locked():
                 self._clear_lock_state()
             if self._depths:
-                self._nest(mode, me)
-                return proxy
+                self._nest(mode, holder)
+                return
+            me = threading.get_ident()
             self._acquiring.add(me)
             try:
-                self._begin(mode, limit, end, blocking)
+                self._end_database()
+                self._database = Database(self._path, self.lock_file)
+                if not self._database.begin(mode, 0):
+                    self._wait(self._database, mode, lambda: _pause(end, limit), is_over)
+                self._mode, self._depths = mode, {holder: 1}
             except BaseException:
-                self._finish_connection()
+                self._end_database()
                 raise
             finally:
                 self._acquiring.discard(me)
-            self._mode, self._depths = mode, {me: 1}
         finally:
             self._gate.release()
-        return proxy
 
-    def _limits(self, timeout: float | None, blocking: bool | None) -> tuple[float, bool]:
+    def _wait(
+        self,
+        database: Database,
+        mode: Literal["read", "write"],
+        pause: Callable[[], float],
+        is_over: Callable[[], bool],
+    ) -> None:
+        has_it = False
+        while not has_it:
+            if is_over():
+                raise Timeout(self.lock_file)
+            has_it = database.begin(mode, pause())
+            # A writer that waits keeps readers out, but for the moment between two of its calls.  A
+            # reader that gets in then goes back, and does not find a second such moment.
+            if has_it and mode == "read":
+                database.give_way()
+                has_it = database.begin(mode, 0)
+
+    def limits(self, timeout: float | None, blocking: bool | None) -> tuple[float, bool]:
+        """Check what a call was told, and fill in what the lock was told."""
         given = self.timeout if timeout is None else opt.seconds("timeout", timeout)
         waits = opt.checked_blocking(self.blocking if blocking is None else blocking)
         if given == inf:
@@ -148,7 +176,16 @@ class ReadWriteLock(metaclass=ReadWriteLockMeta):
             raise ValueError(f"timeout must be a non-negative number or -1, not {given!r}")
         return opt.wait_limit(given, blocking=waits), waits
 
-    def _refuse_if_unusable(self) -> None:
+    def _refuse_within_acquire(self, operation: str) -> None:
+        """Refuse calls from within an acquire of this thread: from an audit hook or a finalizer."""
+        if threading.get_ident() in self._acquiring:
+            raise RuntimeError(
+                f"Cannot {operation} ReadWriteLock on {self.lock_file} while acquisition is active "
+                "in this thread"
+            )
+
+    def refuse_if_unusable(self) -> None:
+        """Refuse an object of the parent process, and one that was closed."""
         if self._pid != os.getpid():
             raise RuntimeError(
                 f"ReadWriteLock on {self.lock_file} was invalidated by fork(): make a new one in "
@@ -178,109 +215,38 @@ class ReadWriteLock(metaclass=ReadWriteLockMeta):
             )
         self._depths[me] = self._depths.get(me, 0) + 1
 
-    def _begin(
-        self,
-        mode: Literal["read", "write"],
-        limit: float,
-        end: float,
-        blocking: bool,
-    ) -> None:
-        """Open the database and begin the transaction that is the lock."""
-        self._finish_connection()
-        made = not os.path.lexists(self._path)
-        if made and not os.path.isdir(os.path.dirname(self._path)):
-            raise FileNotFoundError(2, os.strerror(2), self.lock_file)
-        before = self._identity()
-        self._refuse_others()
-        self._con = sqlite3.connect(
-            self._path, timeout=0, check_same_thread=False, isolation_level=None
-        )
-        self._con.set_progress_handler(_Budget(self.lock_file), 1000)
-        statement = "BEGIN EXCLUSIVE" if mode == "write" else "BEGIN"
-        while True:
-            left = 0.0 if not blocking else _pause(end, limit)
-            try:
-                self._con.execute(f"PRAGMA busy_timeout={int(left * 1000)}").close()
-                self._con.execute("PRAGMA journal_mode=MEMORY").close()
-                self._con.execute(statement).close()
-                if mode == "read":  # a reader's lock begins with the first thing that it reads
-                    self._con.execute("SELECT name FROM sqlite_master LIMIT 1").close()
-            except sqlite3.OperationalError as error:
-                if self._con.in_transaction:
-                    self._con.rollback()
-                if "interrupt" in str(error):
-                    raise ValueError(
-                        f"the schema of {self.lock_file!r} is too large for a lock: give "
-                        "ReadWriteLock a file of its own"
-                    ) from None
-                if not _is_busy(error):
-                    raise
-                if not blocking or 0 <= limit <= monotonic() - end + limit:
-                    raise Timeout(self.lock_file) from None
-            else:
-                break
-        after = self._identity()
-        if after is None or (before is not None and before != after):
-            raise OSError(
-                f"lock database {self.lock_file!r} was unlinked or replaced while acquiring: leave "
-                "it in place"
-            )
-
-    def _identity(self) -> tuple[int, int] | None:
-        try:
-            found = os.lstat(self._path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
-
-    def _refuse_others(self) -> None:
-        """Refuse a database in which a writer does not exclude readers, and what is no file.
-
-        Opening the file here must not be closed while this process has it locked: POSIX would end
-        the lock.  So this is asked only while no object of this process has the path.
-        """
-        if any(
-            other._con is not None and other._path == self._path  # noqa: SLF001 - of this class
-            for other in list(_objects.values())
-        ):
-            return
-        try:
-            if not stat.S_ISREG(os.lstat(self._path).st_mode):
-                raise OSError(errno.EINVAL, "a lock database is a regular file", self.lock_file)
-            with open(self._path, "rb") as file:
-                head = file.read(20)
-        except FileNotFoundError:
-            return
-        if head.startswith(_MAGIC) and _WAL in head[18:20]:
-            raise ValueError(
-                f"refusing a WAL-mode lock database: {self.lock_file!r}: give ReadWriteLock a file "
-                "of its own"
-            )
-
     # ------------------------------------------------------------------ releasing
 
     def release(self, *, force: bool = False) -> None:
         """Release the lock once; with ``force`` as often as it is held, by all threads."""
-        self._give(threading.get_ident(), force=force)
+        self.give(threading.get_ident(), force=force)
 
-    def _give(self, me: object, *, force: bool) -> None:
+    def give(self, holder: object, *, force: bool = False, operation: str = "release") -> None:
+        """Release the lock once for a holder; with ``force`` for all."""
         if self._pid != os.getpid():
             return
-        if me in self._acquiring:
-            raise RuntimeError(f"{self.lock_file} is being acquired by this thread")
+        self._refuse_within_acquire(operation)
         with self._gate:
             if not force:
-                self._refuse_if_not_mine(me)
+                self._refuse_if_not_mine(holder)
                 if sum(self._depths.values()) > 1:
-                    self._depths[me] -= 1
-                    if not self._depths[me]:
-                        del self._depths[me]
+                    self._depths[holder] -= 1
+                    if not self._depths[holder]:
+                        del self._depths[holder]
                     return
             try:
-                self._finish_connection()
+                self._end_database()
             finally:
-                if self._con is None or not self._con.in_transaction:
+                if not self._is_locked():
                     self._clear_lock_state()
+
+    def is_held_by(self, holder: object) -> bool:
+        """Tell whether a holder has the lock; a forced release may have ended that."""
+        return holder in self._depths and self._is_locked()
+
+    def _is_locked(self) -> bool:
+        database = self._database
+        return database is not None and database.is_locked
 
     def _refuse_if_not_mine(self, me: object) -> None:
         named = f"{self.lock_file} (lock id: {id(self)})"
@@ -297,29 +263,17 @@ class ReadWriteLock(metaclass=ReadWriteLockMeta):
     def _clear_lock_state(self) -> None:
         self._mode, self._depths = None, {}
 
-    def _finish_connection(self) -> None:
-        """End the transaction, and close the file."""
-        connection = self._con
-        if connection is None:
-            return
-        try:
-            if connection.in_transaction:
-                connection.rollback()
-        finally:
-            if not connection.in_transaction:
-                self._con = None
-                connection.close()
+    def _end_database(self) -> None:
+        database = self._database
+        if database is not None:
+            database.end()
+            self._database = None
 
     def close(self) -> None:
         """Release the lock for all threads; the object can't be used any more."""
         if self._pid == os.getpid():
-            self._give(threading.get_ident(), force=True)
+            self.give(threading.get_ident(), force=True, operation="close")
             self._closed = True
-
-    def __del__(self) -> None:
-        if self.__dict__.get("_con") is not None and self._pid == os.getpid():
-            with suppress(Exception):  # there is no caller to tell
-                self._finish_connection()
 
     # ------------------------------------------------------------------ blocks
 
@@ -358,19 +312,7 @@ class ReadWriteLock(metaclass=ReadWriteLockMeta):
         self.release()
 
 
-_objects: Any = WeakValueDictionary()
-
-
-class _Budget:
-    """Ends a statement that loads a schema of a size that no lock has."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.calls = 0
-
-    def __call__(self) -> int:
-        self.calls += 1
-        return int(self.calls * 1000 > _STEPS_OF_A_SCHEMA)
+_locks: WeakSet[ReadWriteLock] = WeakSet()
 
 
 def _pause(end: float, limit: float) -> float:
@@ -378,21 +320,12 @@ def _pause(end: float, limit: float) -> float:
     return _SLICE if limit < 0 else max(0.0, min(_SLICE, end - monotonic()))
 
 
-def _is_busy(error: sqlite3.OperationalError) -> bool:
-    code = getattr(error, "sqlite_errorcode", None)  # Python 3.11
-    return "locked" in str(error) if code is None else code & 0xFF in (5, 6)
-
-
 def _after_fork() -> None:
-    for lock in list(_objects.values()):
-        if lock._con is not None:  # noqa: SLF001 - of this module
-            _parents.append(lock._con)  # noqa: SLF001
-            _open_at_fork.add(lock._path)  # noqa: SLF001
-            lock._con = None  # noqa: SLF001
+    for lock in list(_locks):
+        lock._database = None  # noqa: SLF001 - of this module
         lock._clear_lock_state()  # noqa: SLF001
         lock._gate = threading.RLock()  # noqa: SLF001
         lock._acquiring = set()  # noqa: SLF001
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_child(_after_fork)

@@ -23,6 +23,7 @@ class ReadWriteLockMeta(type):
         cls._instances: Any = WeakValueDictionary()
         cls._instances_pid = os.getpid()
         cls._instances_lock = threading.RLock()
+        cls._making: set[str] = set()
 
     def __call__(
         cls,
@@ -40,16 +41,25 @@ class ReadWriteLockMeta(type):
         if not is_singleton:
             return super().__call__(lock_file, timeout, **given)
         if cls._instances_pid != os.getpid():
-            cls._instances, cls._instances_pid, cls._instances_lock = (
+            cls._instances, cls._instances_lock, cls._making = (
                 WeakValueDictionary(),
-                os.getpid(),
                 threading.RLock(),
+                set(),
             )
+            cls._instances_pid = os.getpid()
         key = canonical(lock_file)
         with cls._instances_lock:
             found = cls._instances.get(key)
             if found is None:
-                found = super().__call__(lock_file, timeout, **given)
+                if key in cls._making:  # by this thread: an audit hook or a finalizer
+                    raise RuntimeError(
+                        f"Singleton lock construction is already active for {lock_file}"
+                    )
+                cls._making.add(key)
+                try:
+                    found = super().__call__(lock_file, timeout, **given)
+                finally:
+                    cls._making.discard(key)
                 cls._instances[key] = found
         if not _same(found.timeout, timeout) or found.blocking != blocking:
             raise ValueError(

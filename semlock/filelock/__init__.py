@@ -35,13 +35,19 @@ if TYPE_CHECKING:
     from semlock._filelock.descriptors import lock_descriptor, unlock_descriptor
     from semlock._filelock.options import CloseErrorPolicy, ContextErrorPolicy
     from semlock._filelock.read_write import ReadWriteLock
+    from semlock._filelock.read_write_async import (
+        AsyncAcquireReadWriteReturnProxy,
+        AsyncReadWriteLock,
+    )
     from semlock._filelock.soft import SoftFileLock
     from semlock.filelock import asyncio
 
 __all__ = [
     "AcquireReturnProxy",
+    "AsyncAcquireReadWriteReturnProxy",
     "AsyncAcquireReturnProxy",
     "AsyncFileLock",
+    "AsyncReadWriteLock",
     "AsyncSoftFileLock",
     "AsyncUnixFileLock",
     "AsyncWindowsFileLock",
@@ -78,8 +84,10 @@ for _name in __all__:
 del _name
 
 _LATER = {
+    "AsyncAcquireReadWriteReturnProxy": "read_write_async",
     "AsyncAcquireReturnProxy": "aio",
     "AsyncFileLock": "aio",
+    "AsyncReadWriteLock": "read_write_async",
     "AsyncSoftFileLock": "aio",
     "AsyncUnixFileLock": "aio",
     "AsyncWindowsFileLock": "aio",
@@ -97,8 +105,6 @@ _WORDS = {
     "OwnerMode": ("lease", "exclusive", "unknown"),
 }
 _NOT_PROVIDED = (
-    "AsyncAcquireReadWriteReturnProxy",
-    "AsyncReadWriteLock",
     "AsyncAcquireSoftReadWriteReturnProxy",
     "AsyncSoftFileLease",
     "AsyncSoftReadWriteLock",
@@ -120,8 +126,6 @@ def __getattr__(name: str) -> object:
         from typing import Literal  # noqa: PLC0415 - for those who read annotations
 
         found = Literal[_WORDS[name]]
-    elif name == "AsyncReadWriteLock" and __getattr__("ReadWriteLock") is None:
-        return None  # a Python without SQLite
     elif name in _NOT_PROVIDED:
         # It can be imported and named in an annotation; a call of it says what to use.
         found = not_provided(name)

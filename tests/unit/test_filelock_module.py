@@ -11,7 +11,7 @@ import pytest
 import semlock.filelock as filelock
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
-from semlock._filelock import soft
+from semlock._filelock import record
 from support import Child
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="as on Linux")
@@ -19,17 +19,17 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="as on L
 
 def test_a_record_says_what_it_was_composed_of():
     me = this_process()
-    text = soft.compose(me)
-    info = soft.decode(text)
-    assert len(text) <= soft.RECORD_LIMIT
-    assert text.splitlines()[:2] == [str(me.pid).encode(), soft.host_name(me).encode()]
-    assert (info.pid, info.host) == (me.pid, soft.host_name(me))
+    text = record.compose(me)
+    info = record.decode(text)
+    assert len(text) <= record.RECORD_LIMIT
+    assert text.splitlines()[:2] == [str(me.pid).encode(), record.host_name(me).encode()]
+    assert (info.pid, info.host) == (me.pid, record.host_name(me))
     if sys.platform.startswith("linux"):
         assert (info.start, info.boot) == (me.start, me.boot)
 
 
 def test_a_record_of_the_second_protocol_is_read():
-    info = soft.decode(b"filelock/2\npid=77\nhost=other\nmode=exclusive\n")
+    info = record.decode(b"filelock/2\npid=77\nhost=other\nmode=exclusive\n")
     assert (info.pid, info.host) == (77, "other")
 
 
@@ -57,7 +57,7 @@ def test_a_record_of_the_second_protocol_is_read():
 )
 def test_what_is_no_record_is_refused(content):
     with pytest.raises(LockRecordError):
-        soft.decode(content)
+        record.decode(content)
 
 
 def test_a_cut_off_record_is_taken_after_two_seconds_and_not_before(path):
