@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 PICTURE = "benchmarks.svg"
 PAGE = "benchmarks.md"
 
-ALONE, FRESH, POLLS = "alone", "fresh", "polls"
-WAITING, CROWDS, ENGINES = "waiting", "crowds", "engines"
-_PARTS = (ALONE, FRESH, POLLS, WAITING, CROWDS, ENGINES)
+ALONE, WAITING, CROWDS, ENGINES = "alone", "waiting", "crowds", "engines"
+_PARTS = (ALONE, WAITING, CROWDS, ENGINES)
 _MARK = re.compile(r"^<!-- part: (\w+) -->\n", re.MULTILINE)
 
 _HOW_TO_READ = """\

@@ -1,1 +1,0 @@
-"""What programs meet that wait once, right after their start, and that poll many locks."""
