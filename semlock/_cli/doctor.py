@@ -377,6 +377,14 @@ def _guarantees(found: dict[str, Finding]) -> Iterator[Finding]:
         yield Finding("order", FINE, "waiters are served in the order of asking")
     else:
         yield Finding("order", LIMITED, "none: the first process that tries gets it")
+    if found["flock"].result != FINE:
+        yield Finding("kernel", LIMITED, "none: KernelLock and flock(1) don't work here")
+    elif local:
+        yield Finding("kernel", FINE, "KernelLock and programs that call flock(2) exclude "
+                      "each other")  # fmt: skip
+    else:
+        yield Finding("kernel", LIMITED, "as the server gives flock(2) to its clients; a "
+                      "holder on another machine is not named")  # fmt: skip
     if found["fsync"].result == FINE:
         yield Finding("durability", FINE, "after a power cut no lock blocks")
     else:

@@ -291,9 +291,9 @@ def look(path: bytes) -> Instance | None:
         return Instance(view, ffi.buffer(data, view.length)[:], 0)
 
 
-def read_file(path: str) -> str:
+def read_file(path: str, room: int = 16384) -> str:
     """Read a file of the system in one call, in which an interrupt leaves nothing open."""
-    encoded, room = os.fsencode(path), 16384
+    encoded = os.fsencode(path)
     while True:
         data = _new_bytes("char[]", room)
         length = lib.semlock_read_file(encoded, POOL, data, room)

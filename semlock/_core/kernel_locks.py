@@ -42,6 +42,7 @@ else:
     KernelHolder = namedtuple("KernelHolder", ("pid", "shared", "kind"))  # noqa: PYI024
 
 PROC = "/proc"
+_LARGE_LIST = 1 << 20
 
 
 class KernelInstance:
@@ -190,28 +191,31 @@ def listed(lines: Iterator[str] | list[str]) -> Iterator[tuple[KernelHolder, Dev
         yield holder, (major, minor), number
 
 
-def all_listed() -> list[tuple[KernelHolder, Device, int]] | None:
-    """Read ``/proc/locks``; ``None`` where there is none."""
+def all_listed(number: int | None = None) -> list[tuple[KernelHolder, Device, int]] | None:
+    """Read ``/proc/locks``; ``None`` where there is none.
+
+    With the number of a file only lines with this number are read: a machine may have thousands.
+    """
     if not sys.platform.startswith("linux"):
         return None
     try:
-        return list(listed(capi.read_file(f"{PROC}/locks").splitlines()))
+        # The kernel makes the list anew for each read, so it is read once, and not twice for room.
+        lines = capi.read_file(f"{PROC}/locks", _LARGE_LIST).splitlines()
     except OSError:
         return None
+    if number is not None:
+        place = f":{number} "
+        lines = [line for line in lines if place in line]
+    return list(listed(lines))
 
 
-def holders_of(
-    path: str, seen: os.stat_result, kinds: tuple[str, ...] = ("FLOCK",)
-) -> tuple[KernelHolder, ...]:
-    """Name the processes that have a lock on a file, as far as ``/proc`` says it."""
-    found = [
+def _listed_holders(path: str, seen: os.stat_result) -> list[KernelHolder]:
+    """Name the processes that the list says have locked a file."""
+    return [
         holder
-        for holder, device, number in all_listed() or ()
-        if number == seen.st_ino and holder.kind in kinds and _same_device(path, seen, device)
+        for holder, device, number in all_listed(seen.st_ino) or ()
+        if number == seen.st_ino and holder.kind == "FLOCK" and _same_device(path, seen, device)
     ]
-    if not any(one.pid is not None and _runs(one.pid) for one in found):
-        found = list(_inherited(seen, kinds)) or [one._replace(pid=None) for one in found]
-    return tuple(dict.fromkeys(found))
 
 
 def _same_device(path: str, seen: os.stat_result, device: Device) -> bool:
@@ -248,7 +252,7 @@ def _runs(pid: int) -> bool:
     return capi.probe(pid, 0) not in (capi.GONE, capi.ZOMBIE)
 
 
-def _inherited(seen: os.stat_result, kinds: tuple[str, ...]) -> Iterator[KernelHolder]:
+def _inherited(seen: os.stat_result) -> Iterator[KernelHolder]:
     """Find the processes that have a descriptor of the file by which it is locked."""
     if not sys.platform.startswith("linux"):
         return
@@ -264,7 +268,7 @@ def _inherited(seen: os.stat_result, kinds: tuple[str, ...]) -> Iterator[KernelH
                 continue
             locks = [line[len("lock:") :] for line in lines if line.startswith("lock:")]
             for holder, _, _ in listed(locks):
-                if holder.kind in kinds:
+                if holder.kind == "FLOCK":
                     yield holder._replace(pid=int(pid))
 
 
@@ -297,9 +301,12 @@ def kernel_status(path: str, fd: int | None = None) -> KernelStatus:
         from semlock._core.explain import link_error  # noqa: PLC0415 - for an error only
 
         raise link_error(path)
-    holders = holders_of(path if fd is None else f"{PROC}/self/fd/{fd}", seen)
-    if not holders and not capi.kernel_locked(os.fsencode(path), fd):
+    found = _listed_holders(path if fd is None else f"{PROC}/self/fd/{fd}", seen)
+    if not found and not capi.kernel_locked(os.fsencode(path), fd):
         return KernelStatus(path, None)
+    if not any(one.pid is not None and _runs(one.pid) for one in found):
+        found = list(_inherited(seen)) or [one._replace(pid=None) for one in found]
+    holders = tuple(dict.fromkeys(found))
     key = seen.st_dev, seen.st_ino, seen.st_ctime_ns
     if sys.platform == "win32" and (look := capi.look(os.fsencode(path))) is not None:
         key = look.key  # the core has other numbers of a file than Python

@@ -497,7 +497,7 @@ nested_and_detached(void)
     CHECK(files() == 0);
 }
 
-#define NESTS 200000
+#define NESTS 50000
 
 static void
 nest_often(void)

@@ -418,7 +418,7 @@ def test_doctor_tries_everything_in_the_directory_and_leaves_nothing_there(tmp_p
     assert len(checks) + len(promises) == len(lines)
     assert {check["check"] for check in checks} >= {"filesystem", "link", "witness", "death"}
     assert [promise["guarantee"] for promise in promises] == [
-        "exclusion", "death", "waiting", "order", "durability",
+        "exclusion", "death", "waiting", "order", "kernel", "durability",
     ]  # fmt: skip
     assert os.listdir(tmp_path) == []
     assert command("doctor", str(tmp_path / "missing")).returncode == 3
