@@ -579,6 +579,12 @@ class Redis(Server):
             words += [f"--{name}", value]
         return words
 
+    def command(self, words: str) -> bytes:
+        """Send it one command, and give the beginning of the answer."""
+        with socket.create_connection((LOOPBACK, self.port), 5) as stream:
+            stream.sendall(words.encode() + b"\r\n")
+            return stream.recv(10_000)
+
     def is_ready(self) -> bool:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             stream = stack.enter_context(socket.create_connection((LOOPBACK, self.port), 1.0))

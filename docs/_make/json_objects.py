@@ -18,6 +18,11 @@ def _bytes_of(name: str) -> tuple[str, str, str]:
 
 
 _PATH_BYTES = _bytes_of("path")
+_WHERE = (
+    ("directory", TEXT, "where, of a directory"),
+    _bytes_of("directory"),
+    ("engine", TEXT, "where, of an engine: its address"),
+)
 _DIALECT = ("dialect", TEXT, "the lock system whose record it is; null if none is recognised")
 _VERDICT = ("verdict", TEXT, "alive, dead or unknown")
 _EVIDENCE = ("evidence", TEXT, "how that is known, in words")
@@ -225,9 +230,8 @@ OBJECTS: dict[
             ("check", TEXT, "what was tried"),
             ("result", TEXT, "ok, limited or no"),
             ("detail", TEXT, "what was found, in words"),
-            ("directory", TEXT, "where"),
         ),
-        (_bytes_of("directory"),),
+        _WHERE,
     ),
     "guarantee": (
         "doctor, for each promise",
@@ -235,12 +239,11 @@ OBJECTS: dict[
             (
                 "guarantee",
                 TEXT,
-                "what is promised: exclusion, death, waiting, order, durability",
+                "what is promised: exclusion, death, waiting, order, durability, restart, failover",
             ),
             ("result", TEXT, "ok, limited or no"),
             ("detail", TEXT, "what it comes to here, in words"),
-            ("directory", TEXT, "where"),
         ),
-        (_bytes_of("directory"),),
+        _WHERE,
     ),
 }

@@ -14,7 +14,7 @@ complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a list 
 complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a clean -d 'remove what dead processes have left'
 complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a break -d 'remove a lock from its holder'
 complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a migrate -d 'give an old task lock the enhanced form'
-complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a doctor -d 'say what is guaranteed in a directory'
+complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a doctor -d 'say what is guaranteed in a directory, or on an engine'
 complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a watch -d 'show the locks in a directory, and go on doing so'
 complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a timeline -d 'make a picture of a trace'
 complete -c semlock -n "not __fish_seen_subcommand_from $semlock_verbs" -a completion -d 'print the completion file of a shell'

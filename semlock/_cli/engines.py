@@ -15,7 +15,7 @@ from semlock._cli.running import shell_word
 from semlock._cli.table import find
 from semlock._cli.waiting import Teller
 from semlock._core import inside
-from semlock._core.errors import LockTimeoutError
+from semlock._core.errors import LockEngineError, LockTimeoutError
 from semlock._engines.address import Address, is_address
 from semlock._engines.space import connect_to
 
@@ -254,18 +254,36 @@ def break_lock(options: Options) -> int:
 def doctor(options: Options) -> int:
     """Say what an engine guarantees, as it is set up."""
     url, _ = reading(options, named=False)
-    with connected(url) as space:
-        facts = space.facts()
-        if not options.json:
-            print_line(f"{space.address}:")
-        for fact in facts:
-            result = "ok" if fact.well else "limited"
-            detail = (
-                f"{fact.value}: {fact.advice}" if fact.advice and not fact.well else fact.value
-            )
-            if options.json:
-                print_json({"check": fact.what, "result": result, "detail": detail,
-                            "engine": space.address})  # fmt: skip
-            else:
-                print_wrapped(f"  {fact.what:13} {result:8} ", detail)
-    return OK if facts else BAD
+    address = Address(url).shown
+    try:
+        with connected(url) as space:
+            facts = space.facts()
+    except LockEngineError as error:
+        _print_facts(address, [("connection", "no", str(error))], options)
+        return BAD
+    rows = [
+        (
+            fact.promised,
+            (
+                fact.what,
+                "ok" if fact.well else "limited",
+                ": ".join(filter(None, (fact.value, "" if fact.well else fact.advice))),
+            ),
+        )
+        for fact in facts
+    ]
+    _print_facts(address, [row for promised, row in rows if not promised], options)
+    _print_facts(address, [row for promised, row in rows if promised], options, "guarantee")
+    return OK
+
+
+def _print_facts(
+    address: str, rows: list[tuple[str, str, str]], options: Options, kind: str = "check"
+) -> None:
+    if not options.json:
+        print_line(f"{address}:" if kind == "check" else "what is guaranteed here:")
+    for name, result, detail in rows:
+        if options.json:
+            print_json({kind: name, "result": result, "detail": detail, "engine": address})
+        else:
+            print_wrapped(f"  {name:11} {result:8} ", detail)

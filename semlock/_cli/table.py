@@ -307,15 +307,19 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "doctor",
-        "say what is guaranteed in a directory",
+        "say what is guaranteed in a directory, or on an engine",
         where=("doctor", "doctor"),
         operands=(Operand("DIRECTORY", DIRECTORY, optional=True),),
         options=(JSON,),
         does=(
             ("Tries everything that locks need, in the directory itself, and says what works "
-            "and what that means. Exits with 3 if locks can't be relied on there."),
+            "and what that means. Of an engine it says how the server is set up. Exits with 3 if "
+            "locks can't be relied on there, or if there is no connection."),
         ),
-        examples=(("semlock doctor /mnt/shared", "before relying on a network share"),),
+        examples=(
+            ("semlock doctor /mnt/shared", "before relying on a network share"),
+            ("semlock doctor redis://10.0.0.5", "before relying on a server"),
+        ),
     ),
     Verb(
         "watch",

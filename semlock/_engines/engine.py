@@ -72,7 +72,8 @@ class Fact(NamedTuple):
     what: str
     value: str
     well: bool = True
-    advice: str = ""
+    advice: str = ""  # what follows if it is not well
+    promised: bool = False  # whether it says what is guaranteed, and not what was found
 
 
 class Engine(Protocol):
@@ -124,7 +125,7 @@ class Engine(Protocol):
         """
 
     def facts(self, *, within: float) -> list[Fact]:
-        """Say what is known of the server: version, durability, what is guaranteed and what not."""
+        """Say what is known of the server, and what it guarantees: see ``_engines/facts.py``."""
 
     def close(self) -> None:
         """Close the connections, which ends a ``hear`` that another thread is in."""

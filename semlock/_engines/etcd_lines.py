@@ -8,6 +8,7 @@ from time import monotonic
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from semlock._engines import facts
 from semlock._engines.engine import Entry, Fact
 from semlock._engines.etcd_http import Gateway, NotFound
 from semlock._engines.etcd_stream import decoded, encoded
@@ -144,19 +145,11 @@ class Lines:
             str(alarm.get("alarm")) for alarm in ask("maintenance/alarm").get("alarms", [])
         ]
         leads = bool(int(status.get("leader", 0)))
-        few = "" if count >= 3 else "a cluster of three goes on when one member is away"
+
+        def time() -> None:
+            ask("maintenance/status")
+
         return [
-            Fact("server", f"etcd {status.get('version')}"),
-            Fact("members", str(count), count >= 3, few),
-            Fact("leader", "known" if leads else "none", leads),
-            Fact("alarms", ", ".join(alarms) or "none", not alarms, "see: etcdctl alarm list"),
-            Fact("durability", "on disk at a majority of the members before an answer"),
-            Fact(
-                "fence", "the create revision: it grows for ever, over failovers and restarts"
-            ),
-            Fact(
-                "guarantee",
-                "one holder at a time, over failovers; the lease ends a dead holder's lock. A "
-                "holder that is paused for longer may not know yet: give the fence to the storage",
-            ),
+            *facts.of_etcd(str(status.get("version")), count, alarms, leads=leads),
+            *facts.timing(time),
         ]

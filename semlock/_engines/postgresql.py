@@ -16,8 +16,9 @@ from time import monotonic
 
 import psycopg
 
+from semlock._engines import facts
 from semlock._engines import postgresql_schema as sql
-from semlock._engines.engine import GONE, HOLDS, WAITS, Away, Entry, Fact, Place, Refused
+from semlock._engines.engine import GONE, HOLDS, WAITS, Away, Entry, Place, Refused
 from semlock._engines.postgresql_session import Session, conninfo_of, readable
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._engines.address import Address
+    from semlock._engines.engine import Fact
 
 _MOST_WATCHED = 8
 # How long connecting may take, however short the leases are: nothing is held yet.
@@ -288,31 +290,17 @@ class PostgresEngine:
 
     def facts(self, *, within: float) -> list[Fact]:
         """Say how the server is set up."""
-        rows = self._ask(
-            "SELECT current_setting('server_version'), current_setting('max_connections'), "
-            "(SELECT count(*) FROM pg_stat_activity)",
-            within=within,
-        )
-        version, most, used = ((value or b"").decode() for value in rows[0])
-        free = int(most) - int(used)
-        return [
-            Fact("server", f"PostgreSQL {version}"),
-            Fact(
-                "connections",
-                f"{used} of {most}",
-                free > 2 * _MOST_WATCHED,
-                "a space takes two, and a few more while it waits: raise max_connections"
-                if free <= 2 * _MOST_WATCHED
-                else "",
-            ),
-            Fact("pooler", "none between"),
-            Fact(
-                "guarantee",
-                "one holder at a time; a lock ends with its holder's connection, at once. If the "
-                "server restarts or ends the connection, the holder hears of it a moment later: "
-                "give the fence to the storage",
-            ),
-        ]
+        names, values = zip(*sql.FACTS.items(), strict=True)
+        row = self._ask(f"SELECT {', '.join(values)}", within=within)[0]
+        found = {
+            name: (value or b"unknown").decode() for name, value in zip(names, row, strict=True)
+        }
+
+        def time() -> float:
+            rows = self._ask("SELECT extract(epoch FROM clock_timestamp())", within=within)
+            return float(rows[0][0])
+
+        return [*facts.of_postgresql(found, 2 * _MOST_WATCHED), *facts.timing(time)]
 
     def check(self) -> None:
         """Connect, and make what is missing."""

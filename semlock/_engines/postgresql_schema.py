@@ -151,3 +151,14 @@ NAMES = (
     "SELECT DISTINCT name FROM semlock.entry WHERE starts_with(name, $1) "
     "AND NOT semlock.is_over(witness, $2)"
 )
+
+# What is asked for ``semlock doctor``.  This session has changed a setting for itself: the others'
+# value is that to which it would be reset.
+FACTS = {
+    **{
+        name: f"(SELECT reset_val FROM pg_settings WHERE name = '{name}')"  # noqa: S608 - as above
+        for name in ("server_version", "max_connections", "fsync", "synchronous_commit")
+    },
+    "used": "(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')",
+    "standbys": "(SELECT count(*) FROM pg_stat_replication)",
+}

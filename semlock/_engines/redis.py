@@ -20,7 +20,8 @@ from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection
 from redis.retry import Retry
 
-from semlock._engines.engine import GONE, Away, Entry, Fact, Place, Refused
+from semlock._engines import facts
+from semlock._engines.engine import GONE, Away, Entry, Place, Refused
 from semlock._engines.redis_script import SCRIPT
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._engines.address import Address
+    from semlock._engines.engine import Fact
 
 _SHA = hashlib.sha1(SCRIPT.encode()).hexdigest()  # noqa: S324 - Redis names scripts so
 # Entries of one request of a renewal.
@@ -239,7 +241,24 @@ class RedisEngine:
 
     def facts(self, *, within: float) -> list[Fact]:
         """Say how the server is set up."""
-        return redis_facts(lambda *words: self._request(within, *words))
+        info: dict[str, str] = {}
+        for section in ("server", "persistence", "replication", "memory"):
+            with suppress(Refused):
+                for line in _text(self._request(within, "INFO", section)).splitlines():
+                    key, _, value = line.partition(":")
+                    info[key] = value
+        settings: dict[str, str] = {}
+        for name in ("appendfsync", "min-replicas-to-write"):
+            with suppress(Refused):  # CONFIG may be forbidden
+                answer = self._request(within, "CONFIG", "GET", name)
+                if len(answer) == 2:
+                    settings[name] = _text(answer[1])
+
+        def time() -> float:
+            seconds, micros = self._request(within, "TIME")
+            return int(seconds) + int(micros) / 1e6
+
+        return [*facts.of_redis(info, settings), *facts.timing(time)]
 
     def check(self) -> None:
         """Connect, and see that the server takes writes."""
@@ -269,6 +288,10 @@ class RedisEngine:
                 news.disconnect()
 
 
+def _text(answer: bytes) -> str:
+    return answer.decode("utf-8", "replace")
+
+
 def _place(answer: Any) -> Place:
     state, number, again = answer
     if state == GONE:
@@ -284,76 +307,6 @@ def _of_error(error: Exception) -> Exception:
     if text.startswith(_LATER) or isinstance(error, redis.exceptions.BusyLoadingError):
         return Away(f"the server says: {text:.200}")
     return Refused(f"the server says: {text:.200}")
-
-
-def redis_facts(ask: Any) -> list[Fact]:
-    """Say what is known of a server: its version, what survives its end, what is guaranteed."""
-    info: dict[str, str] = {}
-    for section in ("server", "persistence", "replication", "memory"):
-        with suppress(Refused):
-            for line in ask("INFO", section).decode("utf-8", "replace").splitlines():
-                key, colon, value = line.partition(":")
-                if colon:
-                    info[key] = value
-    server = "Valkey" if "valkey_version" in info else "Redis"
-    version = info.get("valkey_version") or info.get("redis_version", "unknown")
-    facts = [Fact("server", f"{server} {version}")]
-    appends = info.get("aof_enabled") == "1"
-    facts.append(
-        Fact(
-            "appendonly",
-            "yes" if appends else "no",
-            appends,
-            "" if appends else "a restart forgets who holds: set appendonly yes",
-        )
-    )
-    syncs = ""
-    with suppress(Refused):
-        answer = ask("CONFIG", "GET", "appendfsync")
-        syncs = answer[1].decode("ascii", "replace") if len(answer) > 1 else ""
-    if syncs:
-        facts.append(
-            Fact(
-                "appendfsync",
-                syncs,
-                syncs == "always",
-                ""
-                if syncs == "always"
-                else "a crash of the machine may forget the last second: two may hold then; give "
-                "the fence to the storage",
-            )
-        )
-    replicas = info.get("connected_slaves", "unknown")
-    facts.append(
-        Fact(
-            "replicas",
-            replicas,
-            replicas == "0",
-            ""
-            if replicas == "0"
-            else "a failover may forget the last writes: two may hold then; give the fence to "
-            "the storage",
-        )
-    )
-    policy = info.get("maxmemory_policy", "noeviction")
-    facts.append(
-        Fact(
-            "eviction",
-            policy,
-            policy == "noeviction",
-            ""
-            if policy == "noeviction"
-            else "locks may be evicted: set maxmemory-policy noeviction",
-        )
-    )
-    facts.append(
-        Fact(
-            "guarantee",
-            "one holder at a time while this primary keeps its data; the lease ends a dead "
-            "holder's lock; the fence grows even if the last writes are forgotten",
-        )
-    )
-    return facts
 
 
 def connect(address: Address, *, ttl: float, client: str) -> RedisEngine:

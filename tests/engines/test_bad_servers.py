@@ -171,19 +171,12 @@ def test_a_redis_that_becomes_a_replica_takes_nothing(redis_server):
     with running(Redis) as server, semlock.connect(url_of(server), ttl=TTL) as space:
         with space.Lock("deploy"):
             pass
-        say(server, f"REPLICAOF 127.0.0.1 {redis_server.port}")
+        server.command(f"REPLICAOF 127.0.0.1 {redis_server.port}")
         with refused("replica|READONLY|primary"):
             space.Lock("deploy").acquire(timeout=1)
-        say(server, "REPLICAOF NO ONE")
+        server.command("REPLICAOF NO ONE")
         with space.Lock("deploy").acquire(timeout=PATIENCE):
             pass
-
-
-def say(server, words: str) -> bytes:
-    """Send one command to a Redis."""
-    with socket.create_connection(server.address.split(":"), 5) as stream:
-        stream.sendall(words.encode() + b"\r\n")
-        return stream.recv(10_000)
 
 
 # ---------------------------------------------------------------- a pooler
@@ -209,12 +202,12 @@ def goes_on_after(space, mend) -> None:
 
 def test_a_redis_without_memory():
     with running(Redis) as server, semlock.connect(url_of(server), ttl=TTL) as space:
-        assert say(server, "CONFIG SET maxmemory 1").startswith(b"+OK")
+        assert server.command("CONFIG SET maxmemory 1").startswith(b"+OK")
         with refused("OOM|memory"):
             space.Lock("deploy").acquire(timeout=1)
         with refused("OOM|memory"):
             space.Lock("deploy").try_acquire()
-        goes_on_after(space, lambda: say(server, "CONFIG SET maxmemory 0"))
+        goes_on_after(space, lambda: server.command("CONFIG SET maxmemory 0"))
 
 
 def test_a_redis_that_can_not_save():
@@ -226,15 +219,15 @@ def test_a_redis_that_can_not_save():
             # Its snapshot can't take the place of a directory.
             os.mkdir(f"{server.directory}/full.rdb")
             open(f"{server.directory}/full.rdb/x", "w").close()
-            assert say(server, "CONFIG SET dbfilename full.rdb").startswith(b"+OK")
-            say(server, "BGSAVE")
+            assert server.command("CONFIG SET dbfilename full.rdb").startswith(b"+OK")
+            server.command("BGSAVE")
             wait_until(
-                lambda: b"MISCONF" in say(server, "SET key value"), "its save has failed"
+                lambda: b"MISCONF" in server.command("SET key value"), "its save has failed"
             )
             with refused("MISCONF|snapshot|disk"):
                 space.Lock("deploy").acquire(timeout=1)
             goes_on_after(
-                space, lambda: say(server, "CONFIG SET stop-writes-on-bgsave-error no")
+                space, lambda: server.command("CONFIG SET stop-writes-on-bgsave-error no")
             )
 
 

@@ -14,6 +14,7 @@ import pytest
 import semlock
 import servers
 from engine_urls import url_of
+from semlock._engines.facts import timing
 from support import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its servers run on Linux")
@@ -118,9 +119,101 @@ def test_a_wait_ends_when_the_lock_is_free(address, space):
 def test_doctor_says_what_is_guaranteed(address):
     done = call("doctor", address(""))
     assert done.returncode == 0, done.stderr
-    assert "guarantee" in done.stdout
-    lines = call("doctor", "-j", address("")).stdout.splitlines()
-    assert {"server", "guarantee"} <= {json.loads(line)["check"] for line in lines}
+    assert "what is guaranteed here" in done.stdout
+    lines = [json.loads(line) for line in call("doctor", "-j", address("")).stdout.splitlines()]
+    checks = {line["check"]: line for line in lines if "check" in line}
+    assert {"server", "round trip", "clock"} <= set(checks)
+    assert checks["clock"]["result"] == "ok"
+    promises = {line["guarantee"] for line in lines if "guarantee" in line}
+    assert promises == {"exclusion", "death", "restart", "failover", "fence"}
+    assert {line["engine"] for line in lines} == {address("").partition("?")[0].rstrip("/")
+                                                  .replace(login(address("")), "")}  # fmt: skip
+
+
+def login(url):
+    """Give the user and the password of an address, as it is written."""
+    place = url.partition("://")[2]
+    return place.rpartition("@")[0] + "@" if "@" in place else ""
+
+
+def doctors(server, *, code=0):
+    """Give what ``doctor`` says of a server: for each row the result, and what it says."""
+    done = call("doctor", "-j", url_of(server))
+    assert done.returncode == code, done.stderr
+    assert servers.PASSWORD not in done.stdout + done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {
+        line.get("check") or line["guarantee"]: (line["result"], line["detail"])
+        for line in lines
+    }
+
+
+def test_doctor_says_what_the_settings_of_a_redis_mean(redis_server):
+    safe = {"appendonly": "yes", "appendfsync": "always"}
+    with servers.running(servers.Redis, settings=safe) as server:
+        found = doctors(server)
+        assert {result for result, _ in found.values()} == {"ok"}
+    loose = {
+        "appendonly": "no", "maxmemory-policy": "allkeys-lru", "min-replicas-to-write": "0",
+        "replicaof": f"127.0.0.1 {redis_server.port}",
+    }  # fmt: skip
+    with servers.running(servers.Redis, settings=loose) as server:
+        assert "replica" in doctors(server, code=3)["connection"][1]
+        server.command("REPLICAOF NO ONE")
+        found = doctors(server)
+        for name in ("appendonly", "appendfsync", "eviction", "exclusion", "restart"):
+            assert found[name][0] == "limited", name
+        assert "two may hold" in found["restart"][1]
+    with servers.running(servers.Redis, settings=safe) as server:
+        with servers.running(
+            servers.Redis, settings={"replicaof": f"127.0.0.1 {server.port}"}
+        ) as _:
+            wait_until(lambda: doctors(server)["replicas"][1].startswith("1"), "it follows")
+            result, detail = doctors(server)["failover"]
+            assert (result, "two may hold" in detail) == ("limited", True)
+    with servers.running(servers.Redis, settings={"cluster-enabled": "yes"}) as server:
+        assert doctors(server)["mode"][0] == "limited"
+
+
+def test_doctor_says_what_the_settings_of_a_postgresql_mean(postgresql_server):
+    found = doctors(postgresql_server)
+    assert (found["fsync"][0], found["restart"][0]) == ("limited", "limited")
+    assert "synchronous_commit on" in found["commits"][1]
+    assert "all locks end" in found["failover"][1]
+    settings = {"fsync": "on", "synchronous_commit": "off", "max_connections": "15"}
+    with servers.running(servers.PostgreSQL, settings=settings) as server:
+        found = doctors(server)
+        assert (found["fsync"][0], found["connections"][0]) == ("ok", "limited")
+        assert "synchronous_commit off" in found["commits"][1]
+        with servers.running(servers.PgBouncer, server, mode="transaction") as pooler:
+            result, detail = doctors(pooler, code=3)["connection"]
+            assert (result, "pooler" in detail) == ("no", True)
+
+
+def test_doctor_says_what_the_state_of_an_etcd_means(etcd_cluster):
+    found = doctors(etcd_cluster)
+    assert {result for result, _ in found.values()} == {"ok"}
+    with servers.running(servers.Etcd, more=["--quota-backend-bytes", "100000"]) as server:
+        found = doctors(server)
+        assert (found["members"][0], found["failover"][0]) == ("limited", "limited")
+        assert found["alarms"][0] == "ok"
+        with pytest.raises(OSError, match="space"):
+            for _ in range(100):
+                server.call("kv/put", key="a2V5", value="x" * 40_000)
+        assert doctors(server)["alarms"] == ("limited", "NOSPACE: see: etcdctl alarm list")
+
+
+def test_a_clock_that_differs_is_told():
+    for skew, well in ((0, True), (60, False), (-60, False)):
+        rows = {fact.what: fact for fact in timing(lambda skew=skew: time.time() + skew)}
+        assert rows["clock"].well == well
+        assert rows["clock"].value.startswith(f"{skew:+d}.")
+
+
+def test_doctor_of_a_server_that_is_away_is_told_in_a_row(tmp_path):
+    done = call("doctor", f"redis://u:SECRET@127.0.0.1:{servers.free_port()}")
+    assert (done.returncode, "SECRET" in done.stdout + done.stderr) == (3, False)
+    assert "connection  no" in done.stdout
 
 
 @on_each
