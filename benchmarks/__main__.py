@@ -36,9 +36,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=("all", "alone", "waiting", "crowds", "engines"),
+        choices=("all", "alone", "waiting", "crowds", "command", "engines"),
         default="all",
-        help="only the cost of uncontended locks, of waiting, of crowds, or of locks on servers",
+        help="only the cost of uncontended locks, of waiting, of crowds, of the command, or of "
+        "locks on servers",
     )
     parser.add_argument("--tmpfs", metavar="DIR", help="a directory in memory (/dev/shm)")
     parser.add_argument("--disk", metavar="DIR", help="a directory on a disk")
@@ -116,6 +117,12 @@ def _crowds(memory: str, arguments: argparse.Namespace) -> tuple[str, dict[str, 
     return report.crowds(found), {report.PICTURE: plot.svg(found)}
 
 
+def _command(memory: str, arguments: argparse.Namespace) -> str:
+    from benchmarks.command import measure_command
+
+    return measure_command(memory, arguments.seconds or (1.0 if arguments.quick else 10.0))
+
+
 def _engines(arguments: argparse.Namespace) -> str:
     from benchmarks.engines import report
     from benchmarks.engines.run import measure_engines
@@ -140,6 +147,8 @@ def _run(arguments: argparse.Namespace) -> None:
         if arguments.part in ("all", report.ALONE):
             parts[report.ALONE], pictures = _alone(memory, disk, arguments)
             files |= pictures
+        if arguments.part in ("all", report.COMMAND):
+            parts[report.COMMAND] = _command(memory, arguments)
         if arguments.part in ("all", report.ENGINES):
             parts[report.ENGINES] = _engines(arguments)
     print(report.page(parts))

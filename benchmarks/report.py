@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 PICTURE = "benchmarks.svg"
 PAGE = "benchmarks.md"
 
-ALONE, WAITING, CROWDS, ENGINES = "alone", "waiting", "crowds", "engines"
-_PARTS = (ALONE, WAITING, CROWDS, ENGINES)
+ALONE, WAITING, CROWDS = "alone", "waiting", "crowds"
+COMMAND, ENGINES = "command", "engines"
+_PARTS = (ALONE, WAITING, CROWDS, COMMAND, ENGINES)
 _MARK = re.compile(r"^<!-- part: (\w+) -->\n", re.MULTILINE)
 
 _HOW_TO_READ = """\
