@@ -16,7 +16,7 @@ from semlock._cli.table import GLOBAL, VERBS
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from semlock._cli.grammar import Option
+    from semlock._cli.verbs import Option
 
 BEGIN = "<!-- made by python docs/_make/manual.py -->"
 END = "<!-- end -->"

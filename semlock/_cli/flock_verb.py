@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semlock._cli.grammar import Operand, Option, Verb
+from semlock._cli.verbs import Operand, Option, Verb
 
 FLOCK = Verb(
     "flock",

@@ -12,7 +12,8 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from semlock._cli.grammar import Option, Options, Verb
+    from semlock._cli.grammar import Options
+    from semlock._cli.verbs import Option, Verb
 
 SUMMARY = "Hold file locks around commands and in scripts; see who holds them and why."
 

@@ -10,8 +10,8 @@ from semlock._cli.grammar import (
     ENVIRONMENTS,
     PURPOSES,
     REASONS,
-    Option,
 )
+from semlock._cli.verbs import Option
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ Python's own parsers cost more to import than a whole ``semlock run`` takes.
 
 from __future__ import annotations
 
-from semlock._cli import grammar, table
+from semlock._cli import table, verbs
 from semlock._cli.grammar import Options, UsageError
 from semlock._cli.options import is_like_a_value
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from semlock._cli.grammar import Operand, Option, Verb
+    from semlock._cli.verbs import Operand, Option, Verb
 
 
 def parse(arguments: list[str]) -> Options:
@@ -23,7 +23,7 @@ def parse(arguments: list[str]) -> Options:
     first = arguments[0] if arguments else ""
     if not first:
         raise UsageError("a verb is missing")
-    if first in grammar.HELP.words:
+    if first in verbs.HELP.words:
         options.verb = "help"
         return options
     if first == "--version":
@@ -109,7 +109,7 @@ def _refuse_value(verb: Verb, word: str) -> None:
 
     ``run -n 10 a.lock -- ls`` would take a lock file named 10.
     """
-    if verb.operands and verb.operands[0].kind == grammar.FILE and is_like_a_value(word):
+    if verb.operands and verb.operands[0].kind == verbs.FILE and is_like_a_value(word):
         raise UsageError(
             f"{word} looks like an option's value, and no option takes it here; for a file of "
             f"that name write ./{word}",
@@ -135,7 +135,7 @@ def _set(
     options: Options,
 ) -> int:
     """Set one option, and say how many more words it has used up."""
-    if option is grammar.HELP:
+    if option is verbs.HELP:
         options.verb = "help"
         return 0
     if option.takes is None:
@@ -165,7 +165,7 @@ def _read_operands(verb: Verb, words: list[str], options: Options) -> None:
     if operand.choices and words[0] not in operand.choices:
         known = ", ".join(operand.choices)
         raise UsageError(f"{operand.name} is one of {known}, not {words[0]!r}", verb)
-    if operand.kind == grammar.WORD:
+    if operand.kind == verbs.WORD:
         options.word = words[0] if words else ""
     else:
         options.locks = tuple(words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from semlock._cli.flock_verb import FLOCK
-from semlock._cli.grammar import DIRECTORY, FOLLOWED, HELP, SHELLS, WORD, Operand, Option, Verb
+from semlock._cli.grammar import FOLLOWED, SHELLS
 from semlock._cli.options import (
     ALLOW,
     AUTO_REFRESH,
@@ -30,6 +30,7 @@ from semlock._cli.options import (
     positive_duration,
     whole,
 )
+from semlock._cli.verbs import DIRECTORY, HELP, WORD, Operand, Option, Verb
 
 LOCK = Operand("LOCK")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._core import capi, inside
+from semlock._core import capi
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -105,6 +105,8 @@ def _is_written_over(info: LockInfo | None) -> bool:
     takes a lock over by writing its own record into the file writes none, and the kernel's lock
     says nothing about that program.
     """
+    from semlock._core import inside  # noqa: PLC0415 - for those who judge
+
     return info is not None and inside.is_foreign(info)
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import errno
 import os
 
-from semlock._core.errors import LockPathError
-
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from semlock._core.errors import LockPathError
     from semlock._core.status import StrPath
 
 READERS = ".readers"  # behind a shared lock's path: where its readers are
+
+
+def _refusal(message: str, path: str, code: int) -> LockPathError:
+    from semlock._core.errors import LockPathError  # noqa: PLC0415 - not on the way of a good path
+
+    return LockPathError(message, path=path, code=code)
 
 
 def _here(path: str) -> str:
@@ -19,11 +24,11 @@ def _here(path: str) -> str:
     try:
         return "" if path[0] == "/" else os.getcwd()
     except FileNotFoundError:
-        raise LockPathError(
+        raise _refusal(
             f"{path} is nowhere: the current directory has been removed. Go to another one, or "
             "write the whole path",
-            path=path,
-            code=errno.ENOENT,
+            path,
+            errno.ENOENT,
         ) from None
 
 
@@ -35,22 +40,20 @@ def absolute(path: StrPath) -> str:
     if not isinstance(text, str):
         raise TypeError(f"a lock's path is a str or os.PathLike, not {type(path).__name__}")
     if not text:
-        raise LockPathError("a lock's path can't be empty", path=text, code=errno.ENOENT)
+        raise _refusal("a lock's path can't be empty", text, errno.ENOENT)
     if "\0" in text:
-        raise LockPathError(
-            f"a lock's path can't contain NUL: {text!r}", path=text, code=errno.EINVAL
-        )
+        raise _refusal(f"a lock's path can't contain NUL: {text!r}", text, errno.EINVAL)
     if text[-1] in ("/", os.sep):
-        raise LockPathError(
-            f"{text} names a directory: a lock needs a file name", path=text, code=errno.EISDIR
+        raise _refusal(
+            f"{text} names a directory: a lock needs a file name", text, errno.EISDIR
         )
     # Most paths are absolute and plain: they are not changed.
     if text[0] != "/" or os.sep != "/" or "/." in text or "//" in text:
         text = os.path.join(_here(text), text) if os.sep == "/" else os.path.abspath(text)
         if text.endswith(("/.", "/..")):
-            raise LockPathError(
+            raise _refusal(
                 f"{text} names a directory: a lock needs a file name",
-                path=text,
-                code=errno.EISDIR,
+                text,
+                errno.EISDIR,
             )
     return text

@@ -6,9 +6,7 @@ other programs ignore.  ``identity.py`` judges holders, ``policy.py`` decides ab
 
 from __future__ import annotations
 
-from semlock._core import inside
 from semlock._core.capi import RECORD_LIMIT, Record
-from semlock._core.errors import LockRecordError
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from semlock._core.errors import LockRecordError
     from semlock._core.identity import Process
 
 _TOKEN_ROOM = b"0" * 32
@@ -128,6 +127,12 @@ def printable(text: str) -> str:
     return text.translate(_CONTROLS | _DIRECTIONS)
 
 
+def _refusal(message: str) -> LockRecordError:
+    from semlock._core.errors import LockRecordError  # noqa: PLC0415 - not for a good record
+
+    return LockRecordError(message)
+
+
 def clean_tag(tag: str) -> str:
     """Replace characters that a line can't hold; refuse text that UTF-8 can't encode."""
     if not isinstance(tag, str):
@@ -151,7 +156,7 @@ def encode_text(
         try:
             lines.append(b"tag=%s\n" % clean_tag(tag).encode("utf-8"))
         except UnicodeEncodeError as error:
-            raise LockRecordError(f"the tag can't be written as UTF-8: {error}") from error
+            raise _refusal(f"the tag can't be written as UTF-8: {error}") from error
     if process.host:
         lines.append(b"host=%s\n" % clean_tag(process.host).encode("utf-8", "replace"))
     if process.start:
@@ -167,7 +172,7 @@ def encode_text(
     lines += [_WITNESS_ROOM, b"\n"]
     text = b"".join(lines)
     if len(text) > RECORD_LIMIT:
-        raise LockRecordError(
+        raise _refusal(
             f"the record would have {len(text)} bytes, more than the {RECORD_LIMIT} that a "
             "lock file may have: use a shorter tag"
         )
@@ -198,7 +203,7 @@ def text_of(content: bytes) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise LockRecordError(f"the record is not UTF-8: {error}") from None
+        raise _refusal(f"the record is not UTF-8: {error}") from None
 
 
 _BLANKS = " \t"
@@ -243,20 +248,20 @@ def decode_fields(fields: dict[str, str]) -> LockInfo:
     pid = _usable_pid(fields)
     timestamp = parse_integer(fields.get("timestamp"), 2**64 - 1)
     if timestamp is None:
-        raise LockRecordError(
-            f"the record has no usable timestamp: {fields.get('timestamp')!r:.60}"
-        )
+        raise _refusal(f"the record has no usable timestamp: {fields.get('timestamp')!r:.60}")
     return info_of(fields, pid, timestamp)
 
 
 def _usable_pid(fields: dict[str, str]) -> int:
     pid = parse_integer(fields.get("pid"), PID_LIMIT)
     if pid is None or pid < 1:
-        raise LockRecordError(f"the record has no usable pid: {fields.get('pid')!r:.60}")
+        raise _refusal(f"the record has no usable pid: {fields.get('pid')!r:.60}")
     return pid
 
 
 def info_of(fields: dict[str, str], pid: int | None, timestamp: int | None) -> LockInfo:
+    from semlock._core import inside  # noqa: PLC0415 - not for those who only write records
+
     return inside.of_named_instances(
         LockInfo(
             pid=pid,

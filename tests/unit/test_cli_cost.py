@@ -49,8 +49,8 @@ sys.stderr.write(" ".join([str(code), str(again), *new]))
 
 START = {"", "_cli", "_cli.grammar", "_cli.starting", "_core", "cli"}
 CORE = {
-    "_cli.plain", "_core.capi", "_core.compiled", "_core.compiled.lib", "_core.errors",
-    "_core.identity", "_core.inside", "_core.outcomes", "_core.paths", "_core.records",
+    "_cli.plain", "_core.capi", "_core.compiled", "_core.compiled.lib", "_core.identity",
+    "_core.outcomes", "_core.paths", "_core.records",
 }  # fmt: skip
 # Small ones of Python, which import nothing.
 OTHERS = {"__future__", "_cffi_backend", "_operator", "_signal", "_socket", "errno", "fcntl"}
@@ -60,7 +60,11 @@ CALLS = {
     "status": (["status"], START, 7),
     "try": (["try"], START | CORE | {"_cli.owners", "_cli.subshells"}, None),
     "try, for an owner": (["try", *OWNER], None, 38),
-    "release": (["release"], START | CORE | {"_cli.owners", "_cli.subshells"}, None),
+    "release": (
+        ["release"],
+        START | CORE | {"_cli.owners", "_cli.subshells", "_core.inside"},
+        None,
+    ),
     "release, of an owner": (["release", *OWNER], None, 29),
     "run": (["run"], START | CORE | {"_cli.child"}, 58),
 }
