@@ -75,7 +75,7 @@ def _making(target: str, make: Callable[[str], Any], lock: Any) -> Steps[None]:
         target
     ):  # the holder of the lock is the only one that makes it
         placing.discard(name)
-    temporary = placing.name_beside(target)
+    temporary, me = placing.name_beside(target), os.getpid()
     try:
         yield Call(make, temporary)
         if not os.path.exists(temporary):
@@ -85,4 +85,5 @@ def _making(target: str, make: Callable[[str], Any], lock: Any) -> Steps[None]:
         lock.check()  # if the lock was removed by force, another process may have made it too
         placing.put(temporary, target)
     finally:
-        placing.discard(temporary)
+        if os.getpid() == me:  # a child that make has forked may come here too
+            placing.discard(temporary)

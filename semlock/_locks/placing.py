@@ -93,10 +93,12 @@ def open_atomic(
     target = os.path.realpath(os.fspath(os.fsdecode(path)))
     if mode[0] == "x" and os.path.lexists(target):
         raise FileExistsError(17, os.strerror(17), target)
-    temporary = name_beside(target)
+    temporary, me = name_beside(target), os.getpid()
     try:
         with open(temporary, mode.replace("w", "x"), **options) as file:
             yield file
+        if os.getpid() != me:
+            return  # a child that was forked in the block: the file is its parent's
         with contextlib.suppress(FileNotFoundError):
             os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
         if mode[0] == "x":
@@ -105,7 +107,8 @@ def open_atomic(
         else:
             put(temporary, target)
     finally:
-        discard(temporary)
+        if os.getpid() == me:
+            discard(temporary)
 
 
 @contextmanager

@@ -140,54 +140,235 @@ def test_tasks_make_it_once(tmp_path):
     assert len(calls) == 1
 
 
-@pytest.mark.stress
-@pytest.mark.skipif(sys.platform == "win32", reason="it kills by signals")
-def test_under_kills_it_is_whole_or_absent_and_never_made_twice(tmp_path):
-    """Each process that makes it appends a line before and after; kills come at any time."""
-    seconds = float(os.environ.get("SEMLOCK_STRESS_SECONDS", "20"))
-    code = (
-        "import os, semlock\n"
-        "def make(t):\n"
-        "    log = os.open({log!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT)\n"
-        "    os.write(log, b'begin %d\\n' % os.getpid())\n"
-        "    with open(t, 'w') as file:\n"
-        "        for _ in range(200):\n"
-        "            file.write('x' * 100); file.flush()\n"
-        "    os.write(log, b'end %d\\n' % os.getpid())\n"
-        "semlock.once({target!r}, make)\n"
-    )
-    import random
-    import subprocess
+def test_a_make_that_returns_something_is_done_all_the_same(tmp_path):
+    for number, value in enumerate(
+        ("a path", b"bytes", 0, False, [], object(), Path("elsewhere"))
+    ):
 
-    rng = random.Random(3)
-    end, rounds = time.monotonic() + seconds, 0
+        def make(temporary, value=value):
+            open(temporary, "w").close()
+            return value
+
+        assert semlock.once(tmp_path / f"r{number}", make) == str(tmp_path / f"r{number}")
+
+
+def test_a_make_that_would_have_to_be_awaited_makes_nothing(tmp_path, names):
+    async def make(temporary):
+        os.mkdir(temporary)
+
+    with pytest.raises(TypeError, match="ends in _async"):
+        semlock.once(tmp_path / "r", make)
+    assert kept_aside(names()) == []
+
+
+def test_a_make_of_tasks_may_be_a_plain_function(tmp_path):
+    found = asyncio.run(semlock.once_async(tmp_path / "r", lambda t: open(t, "w").close()))
+    assert found == str(tmp_path / "r")
+    assert os.path.exists(found)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError])
+def test_a_make_that_is_interrupted_leaves_nothing(tmp_path, names, stop):
+    def make(temporary):
+        os.makedirs(os.path.join(temporary, "inner"))
+        raise stop
+
+    with pytest.raises(stop):
+        semlock.once(tmp_path / "r", make)
+    assert kept_aside(names()) == []
+
+
+def test_a_task_that_is_cancelled_in_its_make_leaves_nothing_and_the_next_one_makes(
+    tmp_path, names
+):
+    async def main():
+        begun = asyncio.Event()
+
+        async def hang(temporary):
+            os.mkdir(temporary)
+            begun.set()
+            await asyncio.sleep(60)
+
+        async def make(temporary):
+            os.mkdir(temporary)
+
+        first = asyncio.create_task(semlock.once_async(tmp_path / "r", hang))
+        await begun.wait()
+        second = asyncio.create_task(semlock.once_async(tmp_path / "r", make))
+        await asyncio.sleep(0.02)
+        assert not second.done()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert await second == str(tmp_path / "r")
+
+    asyncio.run(main())
+    assert kept_aside(names()) == ["r"]
+
+
+@pytest.mark.parametrize("form", ["once", "once_async"])
+def test_a_make_that_forks_makes_it_in_the_parent_only(tmp_path, names, form):
+    """The child returns from ``make`` too, by mistake: it holds no lock and puts nothing there."""
+    if not hasattr(os, "fork"):
+        pytest.skip("there is no fork here")
+    target, told = tmp_path / "r", tmp_path / "told"
+    me = os.getpid()
+
+    def make(temporary):
+        with open(temporary, "w") as file:
+            file.write("whole")
+        if (child := os.fork()) == 0:
+            return
+        os.waitpid(child, 0)
+
+    try:
+        if form == "once":
+            semlock.once(target, make)
+        else:
+            asyncio.run(semlock.once_async(target, make))
+    except BaseException as error:
+        if os.getpid() == me:
+            raise
+        told.write_text(type(error).__name__)
+    finally:
+        if os.getpid() != me:
+            os._exit(0)
+    assert told.read_text() == "NotHeldError"
+    assert target.read_text() == "whole"
+    told.unlink()
+    assert kept_aside(names()) == ["r"]
+
+
+# ---------------------------------------------------------------- under kills
+
+
+def make_and_log(way, log, temporary):
+    """Make a file or a directory that says who made it, and log when that began and ended."""
+    os.write(log, b"begin %d\n" % os.getpid())
+    if way == "a make that fails now and then" and os.getpid() % 3 == 0:
+        os.write(log, b"failed %d\n" % os.getpid())
+        raise OSError("no network")
+    if way == "a directory":
+        os.mkdir(temporary)
+        temporary = os.path.join(temporary, "file")
+    pid = os.getpid()
+
+    def write():
+        with open(temporary, "w") as file:
+            for _ in range(50):
+                file.write(f"{pid:010}")
+                file.flush()
+
+    if way == "a make that forks":
+        child = os.fork()
+        if child == 0:
+            write()
+            os._exit(0)
+        os.waitpid(child, 0)
+    else:
+        write()
+    os.write(log, b"end %d\n" % os.getpid())
+
+
+def one_of_the_storm(way, target, log):
+    """Get the result in a forked process, and log whose it is."""
+    if way == "tasks":
+
+        async def make(temporary):
+            make_and_log(way, log, temporary)
+            await asyncio.sleep(0)
+
+        asyncio.run(semlock.once_async(target, make))
+    else:
+        try:
+            semlock.once(target, lambda temporary: make_and_log(way, log, temporary))
+        except OSError as error:
+            if "no network" not in str(error):
+                raise
+            return
+    os.write(log, b"got %d %s\n" % (os.getpid(), maker_of(target).encode()))
+
+
+def maker_of(target):
+    """Read who made the result, which is whole."""
+    if os.path.isdir(target):
+        target = os.path.join(target, "file")
+    text = Path(target).read_text()
+    assert len(text) == 500, f"{len(text)} characters of 500"
+    assert text == text[:10] * 50
+    return str(int(text[:10]))
+
+
+def judge(lines, killed):
+    """See to it that it was made by one at a time, and never again after it was made."""
+    running, makers = None, set()
+    for line in lines:
+        word, pid, *rest = line.split()
+        if word == "begin":
+            assert running is None or running in killed, (
+                f"{pid} begins while {running} makes it"
+            )
+            assert not makers, f"{pid} begins though {makers} has it"
+            running = pid
+        elif word in ("end", "failed"):
+            assert running == pid, f"{pid} goes on while {running} makes it"
+            if word == "failed":
+                running = None
+        else:
+            makers.add(rest[0])
+            assert len(makers) == 1, f"made twice: {makers}"
+    done = [pid for word, pid, *_ in map(str.split, lines) if word == "end"]
+    for number, maker in enumerate(done):
+        assert maker in killed or number == len(done) - 1, f"{maker} made it, and another again"
+
+
+@pytest.mark.stress
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks and kills")
+@pytest.mark.parametrize(
+    "way",
+    ["a file", "a directory", "tasks", "a make that forks", "a make that fails now and then"],
+)
+def test_under_kills_it_is_whole_or_absent_and_never_made_twice(tmp_path, way):
+    import random
+
+    seconds = float(os.environ.get("SEMLOCK_STRESS_SECONDS", "20")) / 4
+    rng = random.Random(f"{way} {os.environ.get('SEMLOCK_STRESS_SEED', 3)}")
+    end, rounds, struck = time.monotonic() + seconds, 0, 0
     while time.monotonic() < end:
         rounds += 1
-        target, log = str(tmp_path / f"r{rounds}"), str(tmp_path / f"log{rounds}")
-        started = [
-            subprocess.Popen([sys.executable, "-c", code.format(target=target, log=log)])
-            for _ in range(3)
-        ]
-        time.sleep(rng.uniform(0.02, 0.25))
-        for process in started[:2]:
-            process.kill()
-        assert started[2].wait(60) == 0
-        for process in started:
-            process.wait()
-        assert os.path.getsize(target) == 20_000
-        subprocess.run([sys.executable, "-c", code.format(target=target, log=log)], check=True)
-        lines = Path(log).read_text().split("\n")[:-1]
-        begun = [line.split()[1] for line in lines if line.startswith("begin")]
-        assert lines[-1] == f"end {begun[-1]}"  # none began after the one that succeeded
-        running = None
-        for line in lines:  # a new one begins only when the one before has ended or was killed
-            word, pid = line.split()
-            if word == "begin":
-                assert running in (None, str(started[0].pid), str(started[1].pid))
-                running = pid
-            else:
-                assert running == pid
-    assert rounds > 1
+        target, name = str(tmp_path / f"r{rounds}"), str(tmp_path / f"log{rounds}")
+        log = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        children = []
+        for _ in range(4):
+            if (child := os.fork()) == 0:
+                status = 1
+                try:
+                    one_of_the_storm(way, target, log)
+                    status = 0
+                finally:
+                    os._exit(status)
+            children.append(child)
+        killed = set()
+        for child in children[: rng.randrange(4)]:
+            time.sleep(rng.uniform(0, 0.008))
+            os.kill(child, signal.SIGKILL)
+            killed.add(str(child))
+        for child in children:
+            _, status = os.waitpid(child, 0)
+            assert status in (0, signal.SIGKILL)
+        lines = os.pread(log, 1 << 16, 0).decode().splitlines()
+        begun = {line.split()[1] for line in lines if line.startswith("begin")}
+        struck += bool(begun & killed)
+        judge(lines, killed)
+        got = [line for line in lines if line.startswith("got")]
+        if got:
+            assert maker_of(target) == got[-1].split()[2]
+        elif os.path.lexists(target):
+            maker_of(target)  # its maker was killed when it was in place
+        os.close(log)
+    semlock.clean(tmp_path)  # the queues of those who were killed
+    assert rounds > 5
+    assert struck  # some were killed while they made it
 
 
 # ---------------------------------------------------------------- open_atomic
@@ -228,6 +409,24 @@ def test_an_exclusive_atomic_file_replaces_nothing(tmp_path, names):
 def test_other_modes_are_refused(tmp_path, mode):
     with pytest.raises(ValueError, match="mode is"), semlock.open_atomic(tmp_path / "x", mode):
         pass
+
+
+def test_a_child_that_was_forked_in_the_block_leaves_the_file_to_its_parent(tmp_path, names):
+    if not hasattr(os, "fork"):
+        pytest.skip("there is no fork here")
+    target, me = tmp_path / "state", os.getpid()
+    try:
+        with semlock.open_atomic(target) as file:
+            file.write("new")
+            file.flush()
+            if (child := os.fork()) != 0:
+                os.waitpid(child, 0)
+                assert not target.exists()
+    finally:
+        if os.getpid() != me:
+            os._exit(0)
+    assert target.read_text() == "new"
+    assert names() == ["state"]
 
 
 # ---------------------------------------------------------------- open_locked
