@@ -33,18 +33,19 @@ if TYPE_CHECKING:
 _LOOK_EVERY = 1.0
 
 
-def _owner(options: Options) -> Process:
+def _near(options: Options) -> list[Process]:
+    """Identify the owner, and the callers that are passed over by the text that they run now."""
     if options.owner_pid:
-        return other_process(options.owner_pid)
+        return [other_process(options.owner_pid)]
     from semlock._cli import owners  # noqa: PLC0415 - only where it is to be found
 
-    return other_process(owners.find())
+    return [other_process(pid) for pid in owners.way()]
 
 
 def attempt(options: Options) -> int:
     """Take a lock for its owner: at once, or waiting for it."""
     url, names = reading(options)
-    owner = _owner(options)
+    owner = _near(options)[-1]
     if capi.probe(owner.pid, 0) in (capi.GONE, capi.ZOMBIE):
         raise ValueError(
             f"there is no process {owner.pid} that could hold a lock. Name one that runs with "
@@ -140,10 +141,12 @@ def _until_over(pid: int, start: int, lost: threading.Event) -> None:
 def release(options: Options) -> int:
     """Release the lock that ``try`` or ``acquire`` took for this owner."""
     url, names = reading(options)
-    owner = None if options.force else _owner(options)
+    near = [] if options.force else _near(options)
     with connected(url) as space:
         found = space.holders(names[0])
-        mine = next((one for one in found if owner is None or _names(one, owner)), None)
+        mine = next(
+            (o for o in found if options.force or any(_names(o, p) for p in near)), None
+        )
         if mine is None or mine.info is None or mine.info.token is None:
             if not options.quiet:
                 holder = found[0].holder

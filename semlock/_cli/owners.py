@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 
+from semlock._cli.shell_text import command_text, commands_of
 from semlock._cli.subshells import is_awaited, is_copy, is_piped
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -132,10 +133,16 @@ def callers() -> list[int]:
 
 def find() -> int:
     """Give the owner's process number; ``ValueError`` if there is no lasting process."""
+    return way()[-1]
+
+
+def way() -> list[int]:
+    """Give the callers that are passed over, and the owner as the last; errors as in ``find``."""
     pid = os.getppid()
+    found: list[int] = []
     passed: list[str] = []
     if sys.platform == "win32" or (pid > 0 and not _sees_processes()):
-        return pid
+        return [pid]
     for _ in range(_DEEPEST):
         seen = _look(pid)
         if pid < 1 or seen is None:
@@ -147,8 +154,9 @@ def find() -> int:
         if pid == 1 and not (seen.is_shell or seen.interprets):
             raise _refusal("its caller has ended already", passed)
         above = _passed_over(seen)
+        found.append(pid)
         if above is None:
-            return pid
+            return found
         passed.append(f"{pid} ({seen.program})")
         pid = above
     raise _refusal("its callers are too many", passed)
@@ -232,97 +240,34 @@ def _names_us(word: str) -> bool:
 
 def _ends_behind_us(argv: list[str]) -> bool:
     """Tell whether a shell was given commands of which semlock is the last."""
-    text = _command_text(argv)
+    text = command_text(argv)
     if text is None:
         return False
-    commands = _commands(text)
+    commands = commands_of(text)
     if commands is None:
         return False
-    takes = [bool(_TAKING & set(words)) for words in commands]
+    takes = [_takes(words) for words in commands]
     if True in takes:
         first = takes.index(True)
         rest = commands[first + 1 :]
         if commands[first][0] in ("while", "until") and ["done"] in rest:
             rest = rest[rest.index(["done"]) + 1 :]  # the loop's body comes before its end
-        return all(_TAKING & set(words) or set(words) <= _CLOSING for words in rest)
-    # A command that acquires nothing is no owner.  A single command with another name (a function
-    # or a variable) is certainly semlock.
-    return len(commands) == 1 or any(_names_us(word) for words in commands for word in words)
+        return all(_takes(words) or set(words) <= _CLOSING for words in rest)
+    # A single command with another name (a function or a variable) is certainly semlock.  Of
+    # several one may be a function from another file that acquires; if we don't, the text is of a
+    # shell that acquires nothing, which is no owner.
+    return len(commands) == 1 or (
+        not _TAKING & set(sys.argv[1:])
+        and any(_names_us(word) for words in commands for word in words)
+    )
 
 
-def _command_text(argv: list[str]) -> str | None:
-    """Give the text of ``-c`` among a shell's words."""
-    rest = iter(argv[1:])
-    for word in rest:
-        if word in ("-o", "+o", "-O", "+O", "--rcfile", "--init-file"):
-            next(rest, None)
-        elif word == "--command" or (word[:1] == "-" and word[:2] != "--" and "c" in word):
-            # Further options may come before the text.
-            return next((other for other in rest if other[:1] not in ("-", "+")), None)
-        elif word[:1] not in ("-", "+"):
-            return None  # a script
-    return None
-
-
-def _commands(text: str) -> list[list[str]] | None:
-    """Split a text into commands that may run one after the other; ``None`` if it is too complex.
-
-    A command after ``||`` runs only if the one before has failed, so it doesn't follow it.
-    """
-    from shlex import shlex  # noqa: PLC0415 - for shells with -c only
-
-    lexer = shlex(text.replace("\n", " ; "), posix=True, punctuation_chars=True)
-    lexer.commenters = ""
-    commands: list[list[str]] = [[]]
-    skips = redirects = False
-    depth = 0  # of braces and parentheses behind ||
-    try:
-        for word in lexer:
-            if skips:
-                depth += (word in ("{", "(")) - (word[:1] in ("}", ")"))
-            if set(word) & set("<>") and set(word) <= set("<>&|"):
-                redirects = True
-            elif redirects:
-                redirects = False
-            elif word == "()" and not skips:
-                commands[-1].append(word)
-                commands.append([])
-            elif word and set(word) <= set(";&|()"):
-                if word == "||":
-                    skips = True
-                elif word not in ("(", ")") and depth <= 0:
-                    skips = False
-                    depth = 0
-                if not skips:
-                    commands.append([])
-            elif not skips:
-                commands[-1].append(word)
-    except ValueError:
-        return None
-    return _with_functions_inlined([words for words in commands if words])
-
-
-def _with_functions_inlined(commands: list[list[str]]) -> list[list[str]]:
-    """Replace calls of a shell's functions by the commands in them."""
-    bodies: dict[str, list[list[str]]] = {}
-    called: list[list[str]] = []
-    name = ""
-    body: list[list[str]] = []
-    depth = 0
-    for words in commands:
-        if not name and words[-1] == "()" and len(words) > 1:
-            name, body, depth = words[-2], [], 0
-        elif not name:
-            called.extend(bodies.get(words[0], [words]))
-        else:
-            depth += words.count("{") - words.count("}")
-            inner = [word for word in words if word not in ("{", "}")]
-            if inner:
-                body.extend(bodies.get(inner[0], [inner]))
-            if depth <= 0:
-                bodies[name] = body
-                name = ""
-    return called
+def _takes(words: list[str]) -> bool:
+    """Tell whether a command acquires, also as one word for ``eval``, ``su -c`` or ``env -S``."""
+    return bool(_TAKING & set(words)) or any(
+        _TAKING & set(inner) and any(map(_names_us, inner))
+        for inner in (word.split() for word in words if " " in word)
+    )
 
 
 # ---------------------------------------------------------------------- what is seen of it

@@ -175,7 +175,9 @@ def stranger(info: LockInfo | None, options: Options) -> Process | None:
     if not options.owner_pid:
         from semlock._cli import owners  # noqa: PLC0415 - only where it is to be found
 
-        if any(_names(info, other_process(pid)) for pid in owners.of_pipelines()):
+        # It may be the lock of a caller that is passed over by the text that it runs now.
+        near = owners.of_pipelines() + owners.way()
+        if any(_names(info, other_process(pid)) for pid in near):
             return None
     owner = owner_of(options)
     return None if _names(info, owner) else owner

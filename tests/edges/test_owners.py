@@ -405,7 +405,6 @@ TEXTS = {
     "semlock acquire L\nwork": False,
     "while ! semlock try L; do sleep 1; done; work": False,
     "while ! semlock try L; do sleep 1; done": True,
-    "work; semlock release L; more": True,
     "$take": True,
     "work": True,
     "work; more": False,
@@ -420,14 +419,49 @@ TEXTS = {
     "take() { semlock acquire L; }; free() { semlock release L; }; take; work; free": False,
     "take() { semlock acquire L; }; if x; then { take; }; fi; work": False,
     "take() { $1; }; take semlock": True,
+    "cd /tmp; eval 'semlock acquire L'": True,
+    "eval 'semlock acquire L'; work; semlock release L": False,
+    "env -S 'semlock try L' && work": False,
+    "semlock acquire L; work 'what they try'": False,
+    ". ./lib.sh; take; work; semlock release L": False,
+}
+BY_OTHERS = {
+    "work; semlock release L; more": True,
+    ". ./lib.sh; take; work; semlock release L": True,
 }
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_shells_text_tells_whether_it_goes_on_behind_semlock(text):
+def test_a_shells_text_tells_whether_it_goes_on_behind_semlock(text, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["semlock", "acquire", "L"])
     for words_before in (["sh", "-c"], ["bash", "-ec"], ["bash", "-o", "pipefail", "-c"]):
         assert owners._ends_behind_us([*words_before, text, "name", "argument"]) == TEXTS[text]
     assert not owners._ends_behind_us(["sh", "script", "-c", text])
+
+
+@pytest.mark.parametrize("text", BY_OTHERS)
+def test_a_shell_that_acquires_nothing_is_no_owner_for_a_release(text, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["semlock", "release", "L"])
+    assert owners._ends_behind_us(["sh", "-c", text]) == BY_OTHERS[text]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    "line", ["eval '{}'", "{} 2>&1 | cat; : $PIPE", ". ./lib.sh; take", "env -S '{}'"]
+)
+def test_a_text_that_takes_a_lock_in_a_hidden_way_owns_and_releases_it(shell, line, place):
+    """Else a program that runs such texts would own it, and two of them would share the lock."""
+    skip_without(shell)
+    (place / "lib.sh").write_text(f"take() {{ {ACQUIRE}; }}\n")
+    text = f"{line.format(ACQUIRE)}; semlock refresh the.lock; semlock release the.lock"
+    done = subprocess.run(
+        [shell, "-c", f"echo $$; {text}; echo $?"],
+        cwd=place, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    me, answer, code = done.stdout.splitlines()
+    assert checked(answer, "acquired")["owner_pid"] == int(me)
+    assert code == "0", done.stderr
+    assert not (place / "the.lock").exists()
 
 
 # ---------------------------------------------------------------------- refused
