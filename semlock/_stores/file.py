@@ -276,7 +276,8 @@ class InFiles(FileRecord):
         sweep(os.path.dirname(self.path))
 
     def _end(self, endings: int) -> None:
-        if self._native.endings == endings and events.release(self) == KEPT:
+        # A release whose outcome an exception has hidden may have kept a claim.
+        if self._native.endings != endings or events.release(self) == KEPT:
             registry.first_claim_kept()
 
     def _rewrite(self) -> int:

@@ -375,7 +375,12 @@ class SidecarLock(Judging):
         end = monotonic() + GUARD_PATIENCE
         cancelled = None
         while True:
-            outcome = events.release(self)
+            endings = self._native.endings
+            try:
+                outcome = self._let_go()
+            except BaseException:
+                self._end(endings)
+                raise
             if outcome not in (capi.GUARDED, -errno.EINTR) or monotonic() >= end:
                 break
             try:

@@ -328,6 +328,37 @@ if __name__ == "__main__":
     assert os.listdir(path.parent) == []
 
 
+def test_a_listener_that_raises_at_a_release_leaves_no_kept_claim(path):
+    """A child of multiprocessing removes its kept claims only if it has noted the first one."""
+    script = """
+import multiprocessing, semlock
+from semlock._events import tap
+from contextlib import suppress
+
+def refuse(event, *_):
+    if event == "release":
+        raise ValueError
+
+def work():
+    tap.listen(refuse)
+    for _ in range(3):
+        lock = semlock.Lock(path)
+        lock.acquire()
+        with suppress(ValueError):
+            lock.release()
+    assert any(name.endswith(".kept") for name in os.listdir(os.path.dirname(path)))
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+"""
+    with Program(script, path) as program:
+        assert program.ends() == ""
+    assert os.listdir(path.parent) == []
+
+
 def test_the_end_is_silent(path):
     for more in (
         "os.keep = semlock.Lock(path)",
