@@ -286,13 +286,24 @@ def lost_error(lock: LockObject) -> LockLostError:
         now = "nothing is there now"
     else:
         now = f"it is held by {found.holder} now"
+    stays = os.path.lexists(lock.path)
+    how = (
+        "this path does not lead to that lock any more: another program removed it, wrote over "
+        "it, or moved it or a directory of its path"
+    )
+    if stays and found is not None and found.is_by_kernel:
+        stays = found.state != "free"
+        how = (
+            "the kernel's lock is gone: this program closed its descriptor, as a daemon closes "
+            "all, or the path leads to another file"
+        )
+        now = now if stays else "no process has locked it now"
     return LockLostError(
-        f"{lock.path} was held here, and this path does not lead to that lock any more: another "
-        f"program removed it, wrote over it, or moved it or a directory of its path; {now}. "
+        f"{lock.path} was held here, and {how}; {now}. "
         "Another process may have held the lock since then: check what was written under it",
         path=lock.path,
         status=found,
-        reason="replaced" if os.path.lexists(lock.path) else "removed",
+        reason="replaced" if stays else "removed",
     )
 
 
