@@ -353,7 +353,9 @@
  *   Where P reports no events, the waiters behind the first check it every 0.2
  *   seconds, all at the same moments, with one lstat each.  With more than 64
  *   before it a waiter uses only some of these moments, one of 15 at least.  They
- *   test whether the holder lives after it has been the same for 0.6 seconds.
+ *   test whether the holder lives after it has been the same for 0.6 seconds.  On
+ *   FUSE changes by this kernel are reported, changes behind it are not: there the
+ *   threads behind the first get the events, as anywhere, and check once a second.
  *
  *   The winner out of turn passes by the tickets before its own.  The ticket of a
  *   dead owner is removed; any other is renamed with the suffix ".late", under

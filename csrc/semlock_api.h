@@ -412,6 +412,8 @@ typedef struct {
  *                                      double, unless `unpaced`: then the caller pauses
  *    -1      0    0    1               no source available: asked for again at safety_at
  *    -1      0    1    1               the filesystem reports nothing; never asked for
+ *    h       0    1    1               it reports changes of this kernel (`hints`): as blind,
+ *                                      but those behind the first look less often
  *
  *   time (monotonic)                   what happens then
  *     recheck != 0: recheck_at         looks again at what is `unsure`; the interval doubles
@@ -434,7 +436,8 @@ typedef struct {
     int32_t queued;      /* the watch of the place, -1: all */
     int64_t events;      /* the event source, -1 none */
     int32_t lent;        /* the event source belongs to an event loop */
-    int32_t deaf;        /* this filesystem reports no events */
+    int32_t deaf;        /* this filesystem does not report all changes */
+    int32_t hints;       /* but those of this kernel: they come sooner than the next look */
     int32_t unqueued;    /* no queue is possible on it */
     int32_t blind;       /* not all paths are watched */
     int32_t unpaced;     /* the caller pauses when blind */

@@ -140,7 +140,7 @@ semlock_waiting_look(semlock_waiting *waiting, semlock_watch *watch, semlock_poo
     if (waiting->events >= 0 && watch->kernel != SEMLOCK_BY_FILE) {
         watch_locked(waiting, watch);
     }
-    else if (waiting->events >= 0) {
+    else if (waiting->events >= 0 && (!waiting->hints || watch->mark < 0 || watch->heard)) {
         watched = watch_file(waiting, watch);
         if (watched == SEMLOCK_FREE) {
             return SEMLOCK_FREE;
@@ -155,7 +155,7 @@ semlock_waiting_look(semlock_waiting *waiting, semlock_watch *watch, semlock_poo
     if (watch->heard) {
         semlock_waiting_by_turns(waiting); /* another process was faster */
     }
-    watch->heard = 0;
+    watch->heard = waiting->hints && !same; /* to be watched at the next look */
     if (!vouched_for(watch, &seen, pool)) {
         watch->told = 0; /* skip it once the caller has judged it */
         return SEMLOCK_LOOK;
@@ -233,10 +233,10 @@ semlock_waiting_look_past(semlock_waiting *waiting, semlock_watch *watch, semloc
         waiting->place->doubt = 1;
         return SEMLOCK_FREE;
     }
-    if (watch->mark < 0 && !same) {
+    if ((watch->mark < 0 || waiting->hints) && !same) {
         watch->vouched_until = now + VOUCHED; /* a new instance */
     }
-    if (watch->mark < 0 && now < watch->vouched_until) {
+    if ((watch->mark < 0 || waiting->hints) && now < watch->vouched_until) {
         return SEMLOCK_ARMED;
     }
     if (!vouched_for(watch, &seen, pool)) {

@@ -11,13 +11,23 @@ stands_behind(const semlock_waiting *waiting, int32_t which)
            (waiting->queued < 0 || waiting->queued == which);
 }
 
+/* Is the time of the next look not fixed by an event? */
+int
+semlock_waiting_hears_next(const semlock_waiting *waiting)
+{
+    const semlock_place *place = waiting->place;
+
+    return place->alarm_at == 0 ||
+           (waiting->hints && place->told_at == 0 && place->free_since == 0);
+}
+
 /* An event of a lock with waiters before us: they come first; check at alarm_at that they use
  * it. */
 static void
 set_alarm(semlock_waiting *waiting, semlock_watch *watch)
 {
     watch->due = watch->heard = 1;
-    if (waiting->place->alarm_at == 0) {
+    if (semlock_waiting_hears_next(waiting)) {
         waiting->place->told_at = semlock_now_ns();
         waiting->place->alarm_at = waiting->place->told_at + ALARM;
     }

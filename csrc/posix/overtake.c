@@ -14,6 +14,7 @@
 #define TICK 200000000     /* how often waiters behind check a lock without events */
 #define MANY 64            /* those with more before them do it less often, */
 #define RAREST 15          /* but at least one of so many times */
+#define HINTED 5           /* one of so many if changes by this kernel are reported */
 #define RETRY 10000000     /* until the next look after a failed try out of turn */
 
 /* A random time, from half of the span to one and a half of it, so that waiters do not wake
@@ -130,12 +131,14 @@ take_in_news(semlock_waiting *waiting)
  * only some of these moments are used, so that all waiters together use a small part of a
  * processor. */
 static int64_t
-next_tick(const semlock_place *place)
+next_tick(const semlock_place *place, int hints)
 {
     int64_t phase = (int64_t)(place->name_hash % TICK);
-    int64_t each = 1 + (int64_t)(place->ahead / MANY) * (place->ahead / MANY);
+    int64_t many = place->ahead > 0 ? (place->ahead - 1) / MANY : 0;
+    int64_t each = 1 + many * many;
     int64_t tick = (semlock_now_ns() + phase) / TICK + 1;
 
+    each = each < HINTED && hints ? HINTED : each;
     each = each < RAREST ? each : RAREST;
     tick += each - 1 - (int64_t)((place->ticket.number + (uint64_t)tick) % (uint64_t)each);
     return tick * TICK - phase;
@@ -181,9 +184,9 @@ semlock_waiting_watch_over(semlock_waiting *waiting, semlock_pool *pool)
         return SEMLOCK_ARMED;
     }
     place->free_since = place->told_at = 0;
-    if (blind || (place->bell < 0 && place->mark < 0)) {
+    if (blind || waiting->hints || (place->bell < 0 && place->mark < 0)) {
         place->due = place->due || (place->bell < 0 && place->mark < 0);
-        place->alarm_at = next_tick(place);
+        place->alarm_at = next_tick(place, waiting->hints && !blind && place->bell >= 0);
     }
     return SEMLOCK_ARMED;
 }

@@ -28,10 +28,10 @@ next_safety(const semlock_waiting *waiting, const semlock_pool *pool)
 static void
 find_events(semlock_waiting *waiting, semlock_pool *pool)
 {
-    if (!waiting->lent && !waiting->deaf && waiting->events < 0) {
+    if (!waiting->lent && (!waiting->deaf || waiting->hints) && waiting->events < 0) {
         waiting->events = semlock_events_take(pool);
     }
-    waiting->blind = waiting->events < 0;
+    waiting->blind = waiting->events < 0 || waiting->hints;
 }
 
 /* Start a wait whose place and paths are filled in. */
@@ -59,6 +59,7 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
         waiting->place->ticket.handle = waiting->place->mark = waiting->place->bell = -1;
     }
     waiting->unqueued = !known || (waiting->deaf && !semlock_system_queues(directory));
+    waiting->hints = waiting->deaf && !waiting->unqueued && !waiting->lent;
     if (waiting->deaf) {
         waiting->lent = 0;
         waiting->events = -1;
@@ -77,7 +78,7 @@ hears_events(const semlock_waiting *waiting)
 {
     return !waiting->lent &&
            (waiting->queued >= 0 || waiting->place == NULL || waiting->place->before == 0 ||
-            waiting->place->alarm_at == 0 || waiting->place->mark >= 0);
+            semlock_waiting_hears_next(waiting) || waiting->place->mark >= 0);
 }
 
 /* May an event of the lock be answered by a try, before it is read?  The removal of the file

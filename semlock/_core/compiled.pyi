@@ -251,6 +251,7 @@ class semlock_waiting:
     events: int
     lent: int
     deaf: int
+    hints: int
     unqueued: int
     blind: int
     unpaced: int

@@ -14,7 +14,7 @@ import pytest
 
 import semlock
 import users
-from crowd import crowd_that_waits, standing, tickets
+from crowd import crowd_that_waits, in_time, signal_all, standing, tickets
 from support import Child, wait_until
 
 pytestmark = [
@@ -134,6 +134,41 @@ def test_a_wait_on_fuse_costs_little_too(bound):
         for used, looks in costs_of_waits(waiter, os.path.dirname(bound), 2.5).values():
             assert looks < LOOKS[0]  # each call through FUSE counts too
             assert used < 0.01
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="it needs strace")
+def test_those_behind_on_fuse_hear_of_changes_and_look_once_a_second(bound):
+    """Without events they look five times a second."""
+    take = f"semlock.Lock({bound!r}, fair=True).acquire()"
+    with semlock.Lock(bound), crowd_that_waits(bound, 2, take) as parent:
+        pids = parent.run("pids")
+        time.sleep(0.5)  # until all that comes at the beginning is over
+        seen = subprocess.run(
+            ["timeout", "1.5", "strace", "-e", "trace=ppoll", *(f"-p{pid}" for pid in pids)],
+            capture_output=True, text=True, check=False,
+        ).stderr.splitlines()  # fmt: skip
+    sleeps = [sum(f"[pid {pid:>5}] ppoll(" in line for line in seen) for pid in pids]
+    assert 0 < min(sleeps) <= 6  # the other one is the first, which looks by pauses
+
+
+@pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.stress)])
+def test_a_free_lock_on_fuse_is_had_soon_behind_many_that_are_stopped(bound, count):
+    def once():
+        take = f"semlock.Lock({bound!r}, fair=True).acquire()"
+        with Child() as waiter, contextlib.ExitStack() as stack:
+            with semlock.Lock(bound):
+                parent = stack.enter_context(crowd_that_waits(bound, count, take))
+                waiter.send(
+                    f"lock = semlock.Lock({bound!r}, fair=True); lock.acquire(); "
+                    "import time; at = time.monotonic(); lock.release(); at"
+                )
+                wait_until(lambda: len(standing(bound)) == count + 1, "the last one waits too")
+                time.sleep(0.3)  # until all that comes at the beginning is over
+                signal_all(parent, "SIGSTOP")
+                begin = time.monotonic()
+            return waiter.receive() - begin
+
+    in_time(once)
 
 
 def test_a_wait_with_events_hardly_ever_looks(tmp_path):
