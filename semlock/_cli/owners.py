@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._cli.shell_text import command_text, commands_of
 from semlock._cli.subshells import is_awaited, is_copy, is_piped
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -240,6 +239,8 @@ def _names_us(word: str) -> bool:
 
 def _ends_behind_us(argv: list[str]) -> bool:
     """Tell whether a shell was given commands of which semlock is the last."""
+    from semlock._cli.shell_text import command_text, commands_of  # noqa: PLC0415 - for shells
+
     text = command_text(argv)
     if text is None:
         return False

@@ -286,24 +286,22 @@ def lost_error(lock: LockObject) -> LockLostError:
         now = "nothing is there now"
     else:
         now = f"it is held by {found.holder} now"
-    stays = os.path.lexists(lock.path)
     how = (
         "this path does not lead to that lock any more: another program removed it, wrote over "
         "it, or moved it or a directory of its path"
     )
-    if stays and found is not None and found.is_by_kernel:
-        stays = found.state != "free"
+    if found is not None and found.is_by_kernel:
         how = (
             "the kernel's lock is gone: this program closed its descriptor, as a daemon closes "
-            "all, or the path leads to another file"
+            "all, or the path does not lead to that file any more"
         )
-        now = now if stays else "no process has locked it now"
+        now = now if found.state != "free" else "no process has locked it now"
     return LockLostError(
         f"{lock.path} was held here, and {how}; {now}. "
         "Another process may have held the lock since then: check what was written under it",
         path=lock.path,
         status=found,
-        reason="replaced" if stays else "removed",
+        reason="replaced" if os.path.lexists(lock.path) else "removed",
     )
 
 

@@ -75,6 +75,8 @@ SHOWN = {
         "written within 20 ms after": _of_c("SEMLOCK_SAME_NS") == 0.02,
         "some seconds for a free lock, instead of 0.3 s": "test_a_waiter_has_a_free_lock_soon_though_those_before_it_are_stopped",
         "at the same moments, five in a second": _of_c("TICK") == 0.2,
+        "is noticed within a second behind": round(_of_c("HINTED") * _of_c("TICK") * 1e9, 6) == 1,
+        "behind more than 64 of them after some seconds": "test_a_free_lock_on_fuse_is_had_soon_behind_many_that_are_stopped",
         "the umask of a second ago": _of_c("SEMLOCK_UMASK_NS") == 1,
     },
     "docs/many.md": {
@@ -100,6 +102,7 @@ SHOWN = {
     "docs/waiting.md": {
         "apart from one look a second": "test_a_wait_with_events_hardly_ever_looks",
         "from half a millisecond to 50 ms": (waiter._FIRST, waiter._LONGEST) == (0.0005, 0.05),
+        "and look once a second whether": "test_those_behind_on_fuse_hear_of_changes_and_look_once_a_second",
         "look five times a second": "test_a_wait_without_events_looks_a_few_times_a_second_however_long_it_lasts",
         "holds up the others for 0.3 s at most": "test_one_that_is_stopped_holds_nobody_up",
         "may take up to 0.25 s": steps._INSIST == 0.25,

@@ -14,7 +14,7 @@ import pytest
 
 import semlock
 import users
-from crowd import crowd_that_waits, in_time, signal_all, standing, tickets
+from crowd import FORK, crowd_that_waits, in_time, signal_all, standing, tickets
 from support import Child, wait_until
 
 pytestmark = [
@@ -129,6 +129,16 @@ def test_a_wait_without_events_looks_a_few_times_a_second_however_long_it_lasts(
         assert used < 0.01
 
 
+def sleeps_of(pids):
+    """Count how often some waiters go to sleep within 1.5 seconds."""
+    time.sleep(0.5)  # until all that comes at the beginning is over
+    seen = subprocess.run(
+        ["timeout", "1.5", "strace", "-e", "trace=ppoll", *(f"-p{pid}" for pid in pids)],
+        capture_output=True, text=True, check=False,
+    ).stderr.splitlines()  # fmt: skip
+    return [sum(f"[pid {pid:>5}] ppoll(" in line for line in seen) for pid in pids]
+
+
 def test_a_wait_on_fuse_costs_little_too(bound):
     with Child(WAITS) as waiter:
         for used, looks in costs_of_waits(waiter, os.path.dirname(bound), 2.5).values():
@@ -141,13 +151,7 @@ def test_those_behind_on_fuse_hear_of_changes_and_look_once_a_second(bound):
     """Without events they look five times a second."""
     take = f"semlock.Lock({bound!r}, fair=True).acquire()"
     with semlock.Lock(bound), crowd_that_waits(bound, 2, take) as parent:
-        pids = parent.run("pids")
-        time.sleep(0.5)  # until all that comes at the beginning is over
-        seen = subprocess.run(
-            ["timeout", "1.5", "strace", "-e", "trace=ppoll", *(f"-p{pid}" for pid in pids)],
-            capture_output=True, text=True, check=False,
-        ).stderr.splitlines()  # fmt: skip
-    sleeps = [sum(f"[pid {pid:>5}] ppoll(" in line for line in seen) for pid in pids]
+        sleeps = sleeps_of(parent.run("pids"))
     assert 0 < min(sleeps) <= 6  # the other one is the first, which looks by pauses
 
 
@@ -171,11 +175,20 @@ def test_a_free_lock_on_fuse_is_had_soon_behind_many_that_are_stopped(bound, cou
     in_time(once)
 
 
-def test_a_wait_with_events_hardly_ever_looks(tmp_path):
-    with Child(WAITS) as waiter:
-        costs = costs_of_waits(waiter, tmp_path, 3)
+@pytest.mark.skipif(shutil.which("strace") is None, reason="it needs strace")
+def test_a_wait_with_events_hardly_ever_looks(path):
     # After the first tenths of a second there is one look each 1 to 2 seconds.
-    assert max(looks for _, looks in costs.values()) <= 14
+    with semlock.Lock(path), contextlib.ExitStack() as stack:
+        pids = []
+        for count, fair in ((2, True), (4, False)):
+            take = f"semlock.Lock({path!r}, fair={fair}).acquire()"
+            code = f"pids = crowd(2, lambda: {take})"
+            parent = stack.enter_context(Child(FORK))
+            parent.run(code)
+            wait_until(lambda count=count: len(standing(path)) == count, "they wait")
+            pids += parent.run("pids")
+            stack.callback(signal_all, parent, "SIGKILL")
+        assert max(sleeps_of(pids)) <= 4
 
 
 # ---------------------------------------------------------------- without events
