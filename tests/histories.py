@@ -18,11 +18,15 @@ killed     written by the test: a process is about to be killed
 from __future__ import annotations
 
 import contextlib
+import glob
 import itertools
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import NamedTuple
 
@@ -168,6 +172,76 @@ def violations(directory, *, leases: bool = True) -> list[str]:
                 )
             newest_write = max(newest_write, write["fence"])
     return found
+
+
+def false_clock(seconds: int) -> dict[str, str]:
+    """Give the environment of a process whose wall clock is wrong."""
+    library = next(iter(glob.glob("/usr/lib/*/faketime/libfaketime.so.1")), None)
+    if library is None:
+        return {}
+    return {
+        "LD_PRELOAD": library, "FAKETIME": f"{seconds:+d}",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1",
+    }  # fmt: skip
+
+
+class Workers:
+    """Processes that use one lock, and their history."""
+
+    def __init__(self, url, directory, ttl, count, clocks=()) -> None:
+        self.clocks = list(clocks)  # what the first processes are told of the time
+        self.url, self.directory, self.ttl = url, str(directory), ttl
+        self.prefix = uuid.uuid4().hex
+        self.test = Recorder(directory, "test")
+        self.running = {}
+        self._number = 0
+        for _ in range(count):
+            self.start()
+
+    def start(self, url=None) -> str:
+        self._number += 1
+        who = f"worker-{self._number}"
+        words = [url or self.url, self.prefix, str(self.ttl), self.directory, who]
+        self.running[who] = subprocess.Popen(
+            [sys.executable, __file__, *words],
+            stdin=subprocess.PIPE,
+            env={**os.environ, **(self.clocks.pop(0) if self.clocks else {})},
+        )
+        return who
+
+    def kill(self, who) -> None:
+        recorder = Recorder(self.directory, who)
+        process = self.running.pop(who)
+        recorder.tell("killed")
+        process.kill()
+        process.communicate()
+        recorder.close()
+
+    def held(self) -> int:
+        """Count how often the lock was had."""
+        return sum(e["what"] == "holds" for e in events_of(self.directory))
+
+    def end(self) -> None:
+        for process in self.running.values():
+            process.send_signal(signal.SIGCONT)
+            process.stdin.close()
+        codes = [process.wait(60) for process in self.running.values()]
+        self.running.clear()
+        assert set(codes) <= {0}
+
+    def assert_nothing_left(self) -> None:
+        import semlock
+
+        with semlock.connect(self.url, prefix=self.prefix, ttl=self.ttl) as space:
+            with space.Lock("the lock", timeout=60):
+                pass
+            assert space.list() == []
+
+    def close(self) -> None:
+        self.test.close()
+        for process in self.running.values():
+            process.kill()
+            process.communicate()
 
 
 def work(url: str, prefix: str, ttl: float, directory: str, who: str) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 import uuid
 
@@ -18,7 +15,7 @@ import histories
 import semlock
 from engine_urls import url_of
 from faultproxy import FaultProxy
-from histories import Recorder, Register, violations
+from histories import Recorder, Register, Workers, false_clock, violations
 from semlock._engines import ticket
 from semlock._engines.clock import now
 from servers import Etcd, EtcdCluster, PostgreSQL, Redis, running
@@ -28,63 +25,6 @@ NAMES = ("etcd", "redis", "postgresql")
 KINDS = {"etcd": Etcd, "redis": Redis, "postgresql": PostgreSQL}
 
 pytestmark = pytest.mark.skipif(histories.fcntl is None, reason="the register needs flock()")
-
-
-class Workers:
-    """Processes that use one lock, and their history."""
-
-    def __init__(self, url, directory, ttl, count, clocks=()) -> None:
-        self.clocks = list(clocks)  # what the first processes are told of the time
-        self.url, self.directory, self.ttl = url, str(directory), ttl
-        self.prefix = uuid.uuid4().hex
-        self.test = Recorder(directory, "test")
-        self.running = {}
-        self._number = 0
-        for _ in range(count):
-            self.start()
-
-    def start(self, url=None) -> str:
-        self._number += 1
-        who = f"worker-{self._number}"
-        words = [url or self.url, self.prefix, str(self.ttl), self.directory, who]
-        self.running[who] = subprocess.Popen(
-            [sys.executable, histories.__file__, *words],
-            stdin=subprocess.PIPE,
-            env={**os.environ, **(self.clocks.pop(0) if self.clocks else {})},
-        )
-        return who
-
-    def kill(self, who) -> None:
-        recorder = Recorder(self.directory, who)
-        process = self.running.pop(who)
-        recorder.tell("killed")
-        process.kill()
-        process.communicate()
-        recorder.close()
-
-    def held(self) -> int:
-        """Count how often the lock was had."""
-        return sum(e["what"] == "holds" for e in histories.events_of(self.directory))
-
-    def end(self) -> None:
-        for process in self.running.values():
-            process.send_signal(signal.SIGCONT)
-            process.stdin.close()
-        codes = [process.wait(60) for process in self.running.values()]
-        self.running.clear()
-        assert set(codes) <= {0}
-
-    def assert_nothing_left(self) -> None:
-        with semlock.connect(self.url, prefix=self.prefix, ttl=self.ttl) as space:
-            with space.Lock("the lock", timeout=60):
-                pass
-            assert space.list() == []
-
-    def close(self) -> None:
-        self.test.close()
-        for process in self.running.values():
-            process.kill()
-            process.communicate()
 
 
 @pytest.fixture
@@ -175,17 +115,6 @@ def test_a_short_history(name, request, workers, tmp_path):
     made.end()
     assert violations(tmp_path) == []
     made.assert_nothing_left()
-
-
-def false_clock(seconds: int) -> dict[str, str]:
-    """Give the environment of a process whose wall clock is wrong."""
-    library = next(iter(glob.glob("/usr/lib/*/faketime/libfaketime.so.1")), None)
-    if library is None:
-        return {}
-    return {
-        "LD_PRELOAD": library, "FAKETIME": f"{seconds:+d}",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1",
-    }  # fmt: skip
 
 
 def faults(made, server, proxy, seconds) -> list[str]:
