@@ -53,6 +53,8 @@ class Place(NamedTuple):
     state: int
     fence: int = 0  # its number; 0 if it is gone
     again: float | None = None  # when it waits: ask again after so many seconds without news
+    # From when on its lease counts, by ``clock.now``, if that is earlier than the request.
+    since: float | None = None
 
 
 class Entry(NamedTuple):

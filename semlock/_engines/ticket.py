@@ -28,13 +28,15 @@ class Ticket:
     """A request for a lock: its token, and how it stands.
 
     :state:     HOLDS, WAITS or GONE by the last answer; 0 as long as there was none
-    :confirmed: when the last request was sent that the engine has answered
+    :confirmed: from when on its lease counts: when the last request was sent that the engine has
+        answered, or earlier if it says so
     :again_at:  when to ask again if there is no news; ``None`` for never
     """
 
     __slots__ = (
-        "_asks", "_mutex", "_told", "again_at", "asked", "busy", "confirmed", "dropped", "fence",
-        "lock", "lost", "name", "record", "room", "state", "token", "ttl", "wake",
+        "_answered", "_asks", "_mutex", "_told", "again_at", "asked", "busy", "confirmed",
+        "dropped", "fence", "lock", "lost", "name", "record", "room", "state", "token", "ttl",
+        "wake",
     )  # fmt: skip
 
     def __init__(
@@ -54,7 +56,7 @@ class Ticket:
         self.record = compose(self.token, tag, owner or this_process())
         self.state = 0
         self.fence = 0
-        self.confirmed = now()
+        self.confirmed = self._answered = now()
         self.again_at: float | None = None
         self.wake: Callable[[], object] | None = None
         # News may come before the answer to the request that took the entry in.
@@ -77,11 +79,12 @@ class Ticket:
             self._take_in(place, sent)
 
     def _take_in(self, place: Place, sent: float) -> None:
-        if sent < self.confirmed and self.state:
+        if sent < self._answered and self.state:
             return  # a later one was answered already
         held, known = self.state == HOLDS, self.fence
         if place.state != GONE:
-            self.confirmed = sent
+            self._answered = sent
+            self.confirmed = sent if place.since is None else min(sent, place.since)
             self.fence = place.fence
         self.again_at = None if place.again is None else sent + place.again
         if place.state == WAITS and (
