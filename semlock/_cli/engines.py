@@ -83,13 +83,13 @@ def reading(options: Options, *, named: bool = True) -> tuple[str, list[str]]:
             urls.add(base)
             names.append(word)
             continue
-        address = Address(word)
+        address = Address(word, named=named)
         if named and not address.path:
             raise UsageError(
                 f"{address.shown} is followed by no name of a lock", find(options.verb)
             )
         names.append(address.path)
-        urls.add(word)
+        urls.add(address.url)
     addresses = {(Address(url).shown, Address(url).prefix): url for url in urls}
     if len(addresses) > 1:
         raise UsageError("locks on several engines can't be held together", find(options.verb))

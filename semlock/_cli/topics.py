@@ -51,7 +51,8 @@ TOPICS: dict[str, _Topic] = {
         (
             ("Where a verb takes a LOCK it takes an address too: redis://HOST[:PORT]/NAME, "
              "rediss:// by TLS, etcd://HOST[:PORT][,HOST...]/NAME, or "
-             "postgresql://USER@HOST[:PORT]/DATABASE/NAME. Behind ? stand "
+             "postgresql://USER@HOST[:PORT]/DATABASE/NAME, and file:///DIRECTORY/NAME for a "
+             "directory that several machines mount. Behind ? stand "
              "ttl=SECONDS and prefix=TEXT. run, try, acquire, release, status, list, wait, watch, "
              "break and doctor know them; list, watch and doctor take the address without NAME."),
             ("A lock passes on when its holder's lease has ended. run ends its command before "

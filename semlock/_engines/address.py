@@ -7,14 +7,19 @@ what errors, ``repr``, traces and statuses use.
 from __future__ import annotations
 
 import errno
-from urllib.parse import parse_qsl, unquote, urlsplit
+import os
+import sys
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from semlock._core.errors import LockPathError
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Final
+    from urllib.parse import SplitResult
 
+# Hosts in the address of a directory that mean this machine.
+_HERE = ("", "localhost")
 # The most bytes of a name in UTF-8.
 LONGEST_NAME = 1024
 PREFIX = "semlock"
@@ -39,6 +44,7 @@ class Row:
 ENGINES: Final = {
     "etcd": Row("etcd", "etcd", 2379),
     "etcds": Row("etcd", "etcd", 2379, tls=True),
+    "file": Row("directory", "", 1),
     "postgresql": Row("postgresql", "postgresql", 5432, databases="always"),
     "postgres": Row("postgresql", "postgresql", 5432, databases="always"),
     "redis": Row("redis", "redis", 6379, databases="digits"),
@@ -59,15 +65,17 @@ class Address:
     """An engine's address, in parts.
 
     :hosts:   pairs of host and port, at least one
-    :database: which database of the server, where it has several
+    :database: which database of the server, where it has several; of ``file://`` the directory
     :path:    what follows, decoded and without the first slash: a lock's name, or nothing
     :query:   the options behind ``?``
     :shown:   the address without user and password, for messages
+
+    What follows a directory is a lock's name only if the address is ``named``: its last part.
     """
 
     __slots__ = (
         "ca", "cert", "database", "hosts", "key", "password", "path", "prefix", "query",
-        "row", "scheme", "shown", "user",
+        "row", "scheme", "shown", "url", "user",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +86,7 @@ class Address:
         ca: str | None = None,
         cert: str | None = None,
         key: str | None = None,
+        named: bool = False,
     ) -> None:
         if not isinstance(url, str):
             raise TypeError(f"an engine's address is text, not {type(url).__name__}")
@@ -102,21 +111,63 @@ class Address:
             ) from None
         if parts.fragment:
             raise ValueError("an engine's address has no part behind #: write it as %23")
-        first, slash, rest = parts.path[1:].partition("/")
-        if self.row.databases == "always" or (self.row.databases and first.isdecimal()):
-            self.database, path = unquote(first), rest
+        # What connects to the space; the name of a lock that follows is not looked at.
+        self.url = url
+        if scheme == "file":
+            first, path = self._read_directory(parts, named=named)
         else:
-            self.database, path = "", first + slash + rest
+            first, slash, rest = parts.path[1:].partition("/")
+            if self.row.databases == "always" or (self.row.databases and first.isdecimal()):
+                first, path = unquote(first), rest
+            else:
+                first, path = "", first + slash + rest
+        self.database = first
         self.path = unquote(path, errors="surrogateescape")
         self.query = dict(parse_qsl(parts.query, keep_blank_values=True))
         self.prefix = checked_prefix(
             self.query.pop("prefix", PREFIX) if prefix is None else prefix
         )
         self.ca, self.cert, self.key = ca, cert, key
-        self.shown = f"{scheme}://{places}" + (f"/{self.database}" if self.database else "")
+        if scheme == "file":
+            self.shown = f"file://{_plain(self.url[7:].partition('?')[0])}"
+        else:
+            self.shown = f"{scheme}://{places}" + (f"/{first}" if first else "")
+
+    def _read_directory(self, parts: SplitResult, *, named: bool) -> tuple[str, str]:
+        """Read the address of a directory: its path, and a lock's name."""
+        if parts.netloc not in _HERE and sys.platform != "win32":
+            raise ValueError(
+                "the address of a directory has three slashes and its whole path, as in "
+                "file:///net/project/locks"
+            )
+        place, _, path = parts.path.rpartition("/") if named else (parts.path, "", "")
+        self.url = f"file://{parts.netloc}{place or '/'}" + (parts.query and f"?{parts.query}")
+        directory = unquote(place or "/", errors="surrogateescape")
+        if sys.platform == "win32":  # file:///C:/locks, file://server/share/locks
+            directory = (
+                directory[1:] if parts.netloc in _HERE else f"//{parts.netloc}{directory}"
+            )
+        return os.path.normpath(directory), path
+
+    def path_of(self, name: str) -> str:
+        """Give a lock's address."""
+        if self.scheme == "file":
+            name = _plain(quote(name)).replace("/", "%2F")
+        return self.shown + "/" * (not self.shown.endswith("/")) + name
 
     def __repr__(self) -> str:
         return f"<Address {self.shown}>"
+
+
+def _plain(quoted: str) -> str:
+    """Show letters of a quoted path as they are, as far as the address stays the same."""
+    text = unquote(quoted, errors="surrogateescape")
+    return "".join(
+        part
+        if part.isprintable() and part not in "%?#"
+        else quote(part, errors="surrogateescape")
+        for part in text
+    )
 
 
 def _host(place: str, port: int) -> tuple[str, int]:

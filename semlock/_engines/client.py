@@ -57,7 +57,7 @@ class Client:
 
     def path_of(self, name: str) -> str:
         """Give a lock's address, which is its path in messages, events and traces."""
-        return f"{self.address.shown}/{name}"
+        return self.address.path_of(name)
 
     def is_parents(self) -> bool:
         """Tell whether this process was forked off after the space was connected."""

@@ -261,7 +261,8 @@ def connect(
 ) -> Space:
     """Connect to an engine; ``LockEngineError`` if it can't be reached or refuses.
 
-    :url:     the engine: ``etcd://``, ``redis://``; by TLS ``etcds://``, ``rediss://``
+    :url:     the engine: ``etcd://``, ``postgresql://``, ``redis://``; by TLS ``etcds://``,
+              ``rediss://``; ``file:///directory`` without a server
     :ttl:     seconds after which a lock passes on whose holder renews it no more (15)
     :prefix:  what the engine's keys begin with; spaces of different prefixes share no locks
     :ca:      of TLS: a file with the certificates to trust; the system's by default

@@ -289,8 +289,11 @@ def engine_world(name: str, request):
         return OnEngine(
             name, space_on(server, OnEngine.ttl), lambda: MemoryEngine(server, OnEngine.ttl)
         )
-    server = request.getfixturevalue(f"{name}_server")
-    url, prefix = url_of(server), uuid.uuid4().hex
+    if name == "directory":
+        url = f"file://{request.getfixturevalue('tmp_path')}"
+    else:
+        url = url_of(request.getfixturevalue(f"{name}_server"))
+    prefix = uuid.uuid4().hex
 
     def connect():
         address = Address(url, prefix=prefix)
@@ -300,7 +303,7 @@ def engine_world(name: str, request):
     return OnEngine(name, semlock.connect(url, prefix=prefix, ttl=OnEngine.ttl), connect)
 
 
-ENGINES = ("memory-engine", "redis", "postgresql", "etcd")
+ENGINES = ("memory-engine", "redis", "postgresql", "etcd", "directory")
 
 
 WORLDS = [*systems.NAMES, "ini", "kernel", "memory", *ENGINES]

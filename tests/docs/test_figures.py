@@ -14,7 +14,7 @@ import pytest
 import figures
 from semlock._cli import waiting as cli_waiting
 from semlock._core import status, verdicts
-from semlock._engines import address, keeper, space
+from semlock._engines import address, directory_mount, directory_news, keeper, space
 from semlock._locks import candidates, together
 from semlock._waiting import notice, steps, waiter
 
@@ -62,6 +62,11 @@ SHOWN = {
         "two hundred small requests a second": 1000 * keeper._RENEWALS / space.USUAL_TTL == 200,
         "up to 1024 bytes in UTF-8": address.LONGEST_NAME == 1024,
         "15 seconds by default": space.USUAL_TTL == 15,
+        "60 seconds by default": directory_mount.slack_of("nfs4", "rw,hard") == 60,
+        "`actimeo` of SMB, 1 second": directory_mount.slack_of("cifs", "rw") == 1,
+        "passes on after 90 seconds": 30 + directory_mount.slack_of("nfs", "rw") == 90,
+        "`-o acregmax=3` after 33": 30 + directory_mount.slack_of("nfs", "rw,acregmax=3") == 33,
+        "looks ten times in a second": directory_news.WAITING_PERIOD == 0.1,
     },
     "README.md": {
         "a failed try is one system call": "test_a_failed_try_on_a_lock_seen_before_is_one_system_call",

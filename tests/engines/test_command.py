@@ -20,13 +20,19 @@ from support import PATIENCE, wait_until
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its servers run on Linux")
 
 
-on_each = pytest.mark.parametrize("engine", ["redis", "postgresql", "etcd"], indirect=True)
+on_each = pytest.mark.parametrize(
+    "engine", ["redis", "postgresql", "etcd", "directory"], indirect=True
+)
 
 
 @pytest.fixture
 def engine(request):
     """An address, to which a name is added, and what stands behind it."""
-    url = url_of(request.getfixturevalue(f"{getattr(request, 'param', 'redis')}_server"))
+    name = getattr(request, "param", "redis")
+    if name == "directory":
+        url = f"file://{request.getfixturevalue('tmp_path')}"
+    else:
+        url = url_of(request.getfixturevalue(f"{name}_server"))
     return url, f"prefix={uuid.uuid4().hex}"
 
 

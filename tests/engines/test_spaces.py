@@ -23,14 +23,17 @@ from support import PATIENCE, wait_until
 TTL = 1.0
 
 
-@pytest.fixture(params=["memory", "redis", "postgresql"])
+@pytest.fixture(params=["memory", "redis", "postgresql", "directory"])
 def pair(request):
     """Two clients of one engine."""
     if request.param == "memory":
         server = Server()
         spaces = space_on(server, TTL), space_on(server, TTL)
     else:
-        url = url_of(request.getfixturevalue(f"{request.param}_server"))
+        if request.param == "directory":
+            url = f"file://{request.getfixturevalue('tmp_path')}"
+        else:
+            url = url_of(request.getfixturevalue(f"{request.param}_server"))
         prefix = uuid.uuid4().hex
         spaces = tuple(semlock.connect(url, prefix=prefix, ttl=TTL) for _ in range(2))
     yield spaces
