@@ -373,14 +373,10 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
             raise_both("lock body and release both failed", error, failure)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Decorate a function, which then runs under the lock."""
-        from functools import wraps  # noqa: PLC0415 - for those who decorate
+        """Decorate a function, which then runs under the lock; none whose body runs later."""
+        from semlock._locks.decorating import decorate  # noqa: PLC0415 - for those who decorate
 
-        @wraps(function)
-        def locked(*args: P.args, **kwargs: P.kwargs) -> T:
-            with self:
-                return function(*args, **kwargs)
-
+        locked: Callable[P, T] = decorate(self, function)
         return locked
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:

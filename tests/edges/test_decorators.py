@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 import semlock
-from semlock import feature, sema, sidecar, task
+from semlock import feature, filelock, sema, sidecar, task
 
 RAN = []
 
@@ -113,6 +113,14 @@ class Bystander:
         yield
 
 
+class _FileLock(filelock.FileLock):
+    held = property(lambda self: self.is_locked)
+
+
+class _SoftFileLock(filelock.SoftFileLock):
+    held = property(lambda self: self.is_locked)
+
+
 SYNC = {
     "Lock": semlock.Lock,
     "reentrant": lambda path: semlock.Lock(path, reentrant=True),
@@ -122,6 +130,9 @@ SYNC = {
     "Semaphore": sema.Semaphore,
     "FeatureLock": lambda path: feature.FeatureLock("one", path.parent),
     "SidecarLock": sidecar.SidecarLock,
+    "KernelLock": semlock.KernelLock,
+    "filelock.FileLock": _FileLock,
+    "filelock.SoftFileLock": _SoftFileLock,
 }
 ASYNC = {
     "AsyncLock": semlock.AsyncLock,
