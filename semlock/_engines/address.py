@@ -141,6 +141,7 @@ class Address:
                 "file:///net/project/locks"
             )
         place, _, path = parts.path.rpartition("/") if named else (parts.path, "", "")
+        place = place.rstrip("/")
         self.url = f"file://{parts.netloc}{place or '/'}" + (parts.query and f"?{parts.query}")
         directory = unquote(place or "/", errors="surrogateescape")
         if sys.platform == "win32":  # file:///C:/locks, file://server/share/locks

@@ -9,6 +9,7 @@ from shutil import rmtree
 
 from semlock._core.changes import Changes
 from semlock._engines.engine import Fact
+from semlock._engines.facts import promise, timing
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def facts_of(root: str, mount: Mount, ttl: float) -> list[Fact]:
     """Say what is known of a directory, and what is guaranteed."""
     kind = f"a directory on {mount.kind or 'a filesystem of unknown type'}"
     facts = [Fact("server", f"none: {kind}, mounted at {mount.point}" if mount.point else kind)]
+    facts += timing(lambda: _ask(root))
     if not mount.local:
         facts.append(
             Fact("cache", f"this machine may see a file as it was {mount.slack:g} s ago")
@@ -27,26 +29,33 @@ def facts_of(root: str, mount: Mount, ttl: float) -> list[Fact]:
             facts.append(
                 Fact(
                     "mount", "soft", well=False,
-                    advice="a request that gets no answer fails, and may be done later: mount it "
-                    "hard",
+                    advice="a request that gets no answer may be carried out later: mount it hard",
                 )
             )  # fmt: skip
     place = tempfile.mkdtemp(prefix=".semlock-doctor-", dir=root)
     try:
-        facts += [_rename(place), _exclusive(place), _link(place), _events(place, mount)]
+        tried = [_rename(place), _exclusive(place)]
+        facts += [*tried, _link(place), _events(place, mount)]
     finally:
         rmtree(place, ignore_errors=True)
-    passes = ttl + mount.slack
-    here = "at once if it ended on this machine, else " if mount.local or mount.kind else ""
-    facts.append(
-        Fact(
-            "guarantee",
-            f"one holder at a time while it heeds left(); the lock of a dead holder passes on "
-            f"{here}{passes:g} s after its last renewal; no clocks of machines are compared; the "
-            "fence grows as long as the directory keeps its data",
-        )
-    )
-    return facts
+    broken = "" if all(fact.well for fact in tried) else "two may hold: use another filesystem"
+    later = f"{ttl + mount.slack:g} s after its last renewal"
+    return [
+        *facts,
+        promise("exclusion", "one holder at a time, while it heeds left()", broken),
+        promise(
+            "death",
+            "a dead holder's lock passes on at once if it ran on this machine, else "
+            f"{later}; no clocks of machines are compared",
+        ),
+        promise("restart", "holders stay, if the file server is back before their leases end"),
+        promise("failover", "as a restart, if the directory keeps what was synced"),
+        promise("fence", "the number of a change: it grows while the directory keeps its data"),
+    ]
+
+
+def _ask(root: str) -> None:
+    os.stat(root)
 
 
 def _rename(place: str) -> Fact:

@@ -477,7 +477,7 @@ def test_the_command_takes_directories(url, space):
     assert call("run", f"{url}/a%2Fb", f"{url}/c", "--", "true").returncode == 0
     done = call("doctor", url)
     assert done.returncode == 0, done.stderr
-    for word in ("rename", "create", "link", "events", "guarantee"):
+    for word in ("rename", "create", "link", "events", "exclusion", "fence"):
         assert word in done.stdout
     assert os.listdir(url[7:]) == ["semlock.locks"]
     assert call("run", "file:///nowhere/a", "--", "true").returncode not in (0, 1)
