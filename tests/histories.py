@@ -198,12 +198,13 @@ class Workers:
         for _ in range(count):
             self.start()
 
-    def start(self, url=None) -> str:
+    def start(self, url=None, *, inside=()) -> str:
+        """Start one more; ``inside`` are the words of a command that runs it elsewhere."""
         self._number += 1
         who = f"worker-{self._number}"
         words = [url or self.url, self.prefix, str(self.ttl), self.directory, who]
         self.running[who] = subprocess.Popen(
-            [sys.executable, __file__, *words],
+            [*inside, sys.executable, __file__, *words],
             stdin=subprocess.PIPE,
             env={**os.environ, **(self.clocks.pop(0) if self.clocks else {})},
         )

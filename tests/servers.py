@@ -126,16 +126,17 @@ class Server:
     # How it is asked to end, and what ends it at once.  By name: Windows has not all of them.
     stop_signal, kill_signal = "TERM", "KILL"
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *, host: str = LOOPBACK) -> None:
         self.path = program_or_skip(self.program, self.package)
         self.directory = directory
+        self.host = host
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
         """Where it listens: host and port."""
-        return f"{LOOPBACK}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -263,8 +264,9 @@ class Etcd(Server):
         name: str = "alone",
         client_certificates: bool = False,
         more: Sequence[str] = (),
+        host: str = LOOPBACK,
     ) -> None:
-        super().__init__(directory)
+        super().__init__(directory, host=host)
         self.more = more  # words of its command
         self.name = name
         self.certificates = certificates
@@ -430,8 +432,9 @@ class PostgreSQL(Server):
         certificates: Certificates | None = None,
         *,
         settings: dict[str, str] | None = None,
+        host: str = LOOPBACK,
     ) -> None:
-        super().__init__(directory)
+        super().__init__(directory, host=host)
         self.certificates = certificates
         self.data = f"{directory}/data"
         self.programs = os.path.dirname(os.path.realpath(self.path))
@@ -458,6 +461,8 @@ class PostgreSQL(Server):
         )  # fmt: skip
         if done.returncode:
             raise OSError(f"initdb failed: {done.stderr}")
+        with open(f"{self.data}/pg_hba.conf", "a") as file:
+            file.write(f"host all all {self.host}/24 scram-sha-256\n")
         if self.certificates:
             # It reads a key only if nobody else can.
             for source, name in (
@@ -475,7 +480,7 @@ class PostgreSQL(Server):
             }
 
     def words(self) -> list[str]:
-        words = [self.path, "-D", self.data, "-p", str(self.port), "-h", LOOPBACK, "-k", ""]
+        words = [self.path, "-D", self.data, "-p", str(self.port), "-h", self.host, "-k", ""]
         for name, value in self.settings.items():
             words += ["-c", f"{name}={value}"]
         return words
@@ -500,7 +505,7 @@ class PostgreSQL(Server):
     def is_ready(self) -> bool:
         tool = f"{self.programs}/pg_isready"
         done = subprocess.run(
-            [tool, "-q", "-h", LOOPBACK, "-p", str(self.port)], timeout=PATIENCE, check=False
+            [tool, "-q", "-h", self.host, "-p", str(self.port)], timeout=PATIENCE, check=False
         )
         return done.returncode == 0
 
@@ -552,20 +557,22 @@ class Redis(Server):
         *,
         password: str | None = None,
         settings: dict[str, str] | None = None,
+        host: str = LOOPBACK,
     ) -> None:
-        super().__init__(directory)
+        super().__init__(directory, host=host)
         self.certificates = certificates
         self.settings = {
             "save": "",
             "appendonly": "yes",
             "appendfsync": "no",
+            "protected-mode": "no",  # what is no loopback address here is this machine's too
             **(settings or {}),
         }
         if password:
             self.settings["requirepass"] = password
 
     def words(self) -> list[str]:
-        words = [self.path, "--bind", LOOPBACK, "--dir", self.directory, "--daemonize", "no"]
+        words = [self.path, "--bind", self.host, "--dir", self.directory, "--daemonize", "no"]
         if self.certificates:
             words += [
                 "--port", "0", "--tls-port", str(self.port), "--tls-auth-clients", "optional",
@@ -587,7 +594,7 @@ class Redis(Server):
 
     def is_ready(self) -> bool:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            stream = stack.enter_context(socket.create_connection((LOOPBACK, self.port), 1.0))
+            stream = stack.enter_context(socket.create_connection((self.host, self.port), 1.0))
             if self.certificates:
                 context = ssl.create_default_context(cafile=self.certificates.ca)
                 stream = stack.enter_context(

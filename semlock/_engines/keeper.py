@@ -107,10 +107,10 @@ class Keeper:
                     while True:
                         self._wake.get_nowait()
                 try:
-                    self._leave_abandoned()
                     if now() >= renewed + self.ttl / _RENEWALS:
                         self._renew()
                         renewed = now()
+                    self._leave_abandoned()
                     if self._hear(renewed + self.ttl / _RENEWALS):
                         renewed = -self.ttl  # news may have been lost
                     pause = _SHORTEST_PAUSE
@@ -122,7 +122,8 @@ class Keeper:
                     if not isinstance(error, (Away, Refused)):
                         _log("the thread of a space goes on after %r", error)
                     self._end_leases()
-                    sleep(min(pause, self.ttl / 10))
+                    sleep(min(pause, self.ttl / 10, self._within()))
+                    self._end_leases()
                     pause = min(2 * pause, _LONGEST_PAUSE)
                     renewed = -self.ttl
         finally:

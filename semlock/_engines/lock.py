@@ -7,6 +7,7 @@ out again.  What is not sure to have been taken out then is left to the space's 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from time import monotonic_ns
 from weakref import ref
 
@@ -268,19 +269,16 @@ class EngineLock(BaseLock):
             self.client.renew(ticket)
         return LOST if self._is_lost() else OK
 
-    def _lost(self) -> LockLostError:
+    def _lost(self, *, at_once: bool = False) -> LockLostError:
+        """Make the error that the lock may be another's; ``at_once``: ask the engine nothing."""
         if (sink := events.sink) is not None:
             sink.lost(self)
-        return self.lost_error()
-
-    def lost_error(self) -> LockLostError:
-        """Say that the lock may be another's, and who has it now."""
-        try:
-            found = self.status()
-        except OSError:
-            found = None
+        found = None
+        if not at_once:
+            with suppress(OSError):
+                found = self.status()
         if found is None:
-            who = "the engine can't be asked who has it now"
+            who = "it is not known who has it now"
         elif found.state == "free":
             who = "no client has it now"
         else:
@@ -296,15 +294,20 @@ class EngineLock(BaseLock):
             reason=self._how_lost(found),
         )
 
-    def _how_lost(self, found: LockStatus | None) -> HowLost:
+    def _was_removed(self) -> bool:
+        """Tell whether its loss was seen before its lease had ended."""
         ticket = self._native.ticket
-        if ticket is not None and (ticket.lost or now()) < ticket.ends_at:
+        return ticket is not None and (ticket.lost or now()) < ticket.ends_at
+
+    def _how_lost(self, found: LockStatus | None) -> HowLost:
+        if self._was_removed():
             return "removed" if found is None or found.state == "free" else "replaced"
         return "unreachable" if self.client.keeper.failure else "expired"
 
     def tell_loss(self) -> None:
         """Report the loss to the user's function, in a thread for such calls."""
-        error = self._lost()
+        # An engine that is away is not asked first: another client may have the lock by then.
+        error = self._lost(at_once=not self._was_removed())
         function = self._on_lost
         if function is None:
             import logging  # noqa: PLC0415 - only when something is wrong

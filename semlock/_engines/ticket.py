@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # How fast a clock of a computer may run in comparison with another one's: leases are taken for
 # shorter than the engine takes them, by this part.
 _DRIFT = 0.001
+# Seconds that it takes to tell a loss, which is done before another client can have the lock.
+_TELLING = 0.02
 
 
 class Ticket:
@@ -51,7 +53,7 @@ class Ticket:
         self.lock = lock
         self.name = name
         self.room = room
-        self.ttl = ttl * (1 - _DRIFT)
+        self.ttl = ttl * (1 - _DRIFT) - _TELLING
         self.token = os.urandom(16).hex()
         self.record = compose(self.token, tag, owner or this_process())
         self.state = 0

@@ -15,7 +15,7 @@ import histories
 import semlock
 from engine_urls import url_of
 from faultproxy import FaultProxy
-from histories import Recorder, Register, Workers, false_clock, violations
+from histories import Recorder, Register, false_clock, violations
 from semlock._engines import ticket
 from semlock._engines.clock import now
 from servers import Etcd, EtcdCluster, PostgreSQL, Redis, running
@@ -25,19 +25,6 @@ NAMES = ("etcd", "redis", "postgresql")
 KINDS = {"etcd": Etcd, "redis": Redis, "postgresql": PostgreSQL}
 
 pytestmark = pytest.mark.skipif(histories.fcntl is None, reason="the register needs flock()")
-
-
-@pytest.fixture
-def workers(tmp_path):
-    made = []
-
-    def make(url, ttl=5.0, count=3, clocks=()):
-        made.append(Workers(url, tmp_path, ttl, count, clocks))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 # ---------------------------------------------------------------------- the judge
