@@ -113,6 +113,11 @@ def forget_after_fork(lock: Any) -> None:
     lock._forget_after_fork()
 
 
+def lend(lock: Any, fd: int) -> None:
+    """Have a kernel lock use a descriptor of the caller, which leads to the lock's path."""
+    lock._lend(fd)
+
+
 # ---------------------------------------------------------------- who holds it
 
 

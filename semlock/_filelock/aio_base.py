@@ -36,12 +36,15 @@ _DEFAULTS = {
 class AsyncFileLockMeta(FileLockMeta):
     """Makes locks for tasks."""
 
-    def __call__(cls, lock_file: Any, *arguments: Any, **given: Any) -> Any:  # noqa: N805 - a metaclass
+    def _give(cls, lock_file: Any, *arguments: Any, **given: Any) -> Any:  # noqa: N805 - a metaclass
         """Make a lock object, or give the one that exists for this path."""
         thread_local = arguments[2] if len(arguments) > 2 else given.get("thread_local", False)
         if thread_local and given.get("run_in_executor", True):
             raise ValueError("run_in_executor is not supported when thread_local is True")
-        return super().__call__(lock_file, *arguments, **given)
+        return super()._give(lock_file, *arguments, **given)
+
+    if not TYPE_CHECKING:
+        __call__ = _give
 
     def _defaults(cls) -> dict[str, Any]:  # noqa: N805 - a metaclass
         return _DEFAULTS

@@ -32,7 +32,7 @@ class FileLockMeta(ABCMeta):
         cls._singletons = None
         cls._making = RLock()
 
-    def __call__(
+    def _give(
         cls,
         lock_file: Any,
         timeout: float = -1,
@@ -54,6 +54,11 @@ class FileLockMeta(ABCMeta):
         if not given.get("is_singleton", False):
             return super().__call__(lock_file, **options)
         return cls._singleton(lock_file, given, options)
+
+    if (
+        not TYPE_CHECKING
+    ):  # which reads __init__ and not this, so that the types are the class's
+        __call__ = _give
 
     def _defaults(cls) -> dict[str, Any]:
         """Give the options of this kind of lock and their defaults."""

@@ -25,7 +25,7 @@ class ReadWriteLockMeta(type):
         cls._instances_lock = threading.RLock()
         cls._making: set[str] = set()
 
-    def __call__(
+    def _give(
         cls,
         lock_file: Any,
         timeout: float = -1,
@@ -67,6 +67,11 @@ class ReadWriteLockMeta(type):
                 f"cannot be changed to timeout={timeout}, blocking={blocking}"
             )
         return found
+
+    if (
+        not TYPE_CHECKING
+    ):  # which reads __init__ and not this, so that the types are the class's
+        __call__ = _give
 
 
 def _same(one: float, other: float) -> bool:

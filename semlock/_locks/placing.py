@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from semlock._core import inside
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import IO, Any
 
     from semlock._core.status import StrPath
+    from semlock._locks.kernel import KernelLock
 
 ENDING = ".part"
 
@@ -124,11 +128,6 @@ def open_locked(
     kind, plus, text = mode[:1], "+" in mode, mode.replace("b", "").replace("t", "")
     if text not in ("r", "r+", "w", "w+", "a", "a+"):
         raise ValueError(f"mode is r, w or a, with + and b if wanted, not {mode!r}")
-    if os.name == "nt":
-        raise NotImplementedError(
-            "open_locked is not there on Windows, where a locked file can't be read by another "
-            "handle: take semlock.Lock on a name beside the file"
-        )
     name = os.fsdecode(os.fspath(path))
     if kind == "r":
         os.stat(name)  # FileNotFoundError: the lock would make the file
@@ -136,11 +135,29 @@ def open_locked(
 
     reads = kind == "r" and not plus
     lock = KernelLock(name, shared=reads, timeout=timeout, mode=0o666)
-    with lock:
+    with _descriptor(lock, name, reads=reads) as opened, lock:
+        fd = lock.fileno() if opened is None else opened
         if kind == "w":
-            os.ftruncate(lock.fileno(), 0)
+            os.ftruncate(fd, 0)
         as_is = mode.replace("w", "r+") if kind == "w" and not plus else mode.replace("w", "r")
-        with open(lock.fileno(), as_is, closefd=False, **options) as file:
+        with open(fd, as_is, closefd=False, **options) as file:
             if kind == "a":
                 file.seek(0, os.SEEK_END)
             yield file
+
+
+@contextmanager
+def _descriptor(
+    lock: KernelLock, name: str, *, reads: bool
+) -> Generator[int | None, None, None]:
+    """Open the file on Windows, where a handle can't use what another one has locked."""
+    if sys.platform != "win32":
+        yield None
+        return
+    flags = os.O_RDONLY if reads else os.O_RDWR | os.O_CREAT
+    fd = os.open(name, flags | os.O_BINARY | os.O_NOINHERIT, 0o666)
+    try:
+        inside.lend(lock, fd)
+        yield fd
+    finally:
+        os.close(fd)

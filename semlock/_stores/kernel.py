@@ -78,6 +78,9 @@ class InKernel(InFiles):
         turns = FAIR if fair or shared else TAKE_TURNS
         native.turns = turns if queued else NO_TURNS
 
+    def _lend(self, fd: int) -> None:
+        self._native.lent = handle_of(fd) + 1
+
     @property
     def _lent(self) -> int | None:
         lent = self._native.lent

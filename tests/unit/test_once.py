@@ -13,8 +13,6 @@ import pytest
 import semlock
 from support import Child
 
-no_kernel_file = pytest.mark.skipif(sys.platform == "win32", reason="not there on Windows")
-
 
 def test_the_result_is_made_once_and_its_path_given(tmp_path, names):
     calls = []
@@ -432,7 +430,6 @@ def test_a_child_that_was_forked_in_the_block_leaves_the_file_to_its_parent(tmp_
 # ---------------------------------------------------------------- open_locked
 
 
-@no_kernel_file
 def test_an_open_file_is_locked_to_the_end_of_the_block(tmp_path):
     target = tmp_path / "state"
     with semlock.open_locked(target, "w") as file:
@@ -450,7 +447,6 @@ def test_an_open_file_is_locked_to_the_end_of_the_block(tmp_path):
         assert (one.read(), other.read()) == ("ONE two", b"ONE two")
 
 
-@no_kernel_file
 def test_a_file_is_emptied_only_once_it_is_locked(tmp_path):
     target = tmp_path / "state"
     target.write_text("kept")
@@ -463,14 +459,12 @@ def test_a_file_is_emptied_only_once_it_is_locked(tmp_path):
     assert target.read_text() == "kept"
 
 
-@no_kernel_file
 def test_reading_what_is_not_there_makes_no_file(tmp_path, names):
     with pytest.raises(FileNotFoundError), semlock.open_locked(tmp_path / "none"):
         pass
     assert kept_aside(names()) == []
 
 
-@no_kernel_file
 @pytest.mark.parametrize("mode", ["x", "rw", "", "b"])
 def test_odd_modes_are_refused(tmp_path, mode):
     with pytest.raises(ValueError, match="mode is"), semlock.open_locked(tmp_path / "x", mode):
