@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from semlock._core import capi, explain, inside, waits
@@ -268,6 +269,10 @@ class SlotLock:
         return False
 
     def _lay_out(self) -> None:
+        # No file is made at the path itself, so no system call refuses a link there.  Who names
+        # what it leads to would count other slots.
+        if inside.record(self._locks[0]) is None and os.path.islink(self.path):
+            raise explain.link_error(self.path)
         inside.lay_out(*self._locks)
 
     def _serials(self) -> list[int]:
