@@ -46,7 +46,9 @@ class PostgresEngine:
         self._prefix = f"{address.prefix}:"
         self._application = f"semlock {client}"
         self._conninfo = conninfo_of(address, ttl, self._application)
-        self._mutex = threading.Lock()
+        # Only the thread that has it can release it: see _ask().
+        self._mutex = threading.RLock()
+        self._asking = False
         self._main: Session | None = None
         self._pid = 0
         self._witness = 0
@@ -63,21 +65,39 @@ class PostgresEngine:
     # ------------------------------------------------------------------ sessions
 
     def _ask(self, text: str, *values: object, within: float, own: bool = False) -> Any:
-        """Make a request in the session that is the witness; ``own`` appends its number."""
+        """Make a request in the session that is the witness; ``own`` appends its number.
+
+        An interrupt may come right after ``acquire()``, before anything is noted.  So the mutex is
+        released in any case, which changes nothing if this thread does not have it.
+        """
         end = monotonic() + within
-        if not self._mutex.acquire(timeout=max(0.0, within)):
-            raise Away("earlier requests have had no answer yet")
+        mutex = self._mutex
         try:
-            main = self._main
-            if main is None or not main.is_good:
-                main = self._begin(end - monotonic())
-            if own:
-                values = tuple(self._witness if value is OWN else value for value in values)
-            return main.ask(text, *values, within=end - monotonic())
+            # It is this thread's already if a signal handler asks during a request.
+            if not mutex.acquire(timeout=max(0.0, within)) or self._asking:
+                raise Away("earlier requests have had no answer yet")
+            try:
+                self._asking = True
+                return self._ask_alone(text, values, end, own=own)
+            finally:
+                self._asking = False
         except psycopg.Error as error:
             raise Away(f"the connection ended: {' '.join(str(error).split()):.200}") from None
         finally:
-            self._mutex.release()
+            try:  # noqa: SIM105 - an interrupt can come after a call of suppress()
+                mutex.release()
+            except RuntimeError:
+                pass
+
+    def _ask_alone(
+        self, text: str, values: tuple[object, ...], end: float, *, own: bool
+    ) -> Any:
+        main = self._main
+        if main is None or not main.is_good:
+            main = self._begin(end - monotonic())
+        if own:
+            values = tuple(self._witness if value is OWN else value for value in values)
+        return main.ask(text, *values, within=end - monotonic())
 
     def _begin(self, within: float) -> Session:
         """Begin a session, whose predecessor's entries are over."""

@@ -6,6 +6,7 @@ session: its answer is read by the next one.
 
 from __future__ import annotations
 
+import itertools
 import math
 import select
 import sys
@@ -43,9 +44,8 @@ class Session:
             raise _of_connecting(error) from None
         self.pq = self._connection.pgconn
         self._owed = False  # whether the answer to an earlier request has not been read yet
-        self._prepared: set[str] = set()
-        # A statement whose answer may come when it is waited for no more.
-        self._preparing: str | None = None
+        self._prepared: dict[str, bytes] = {}
+        self._names = itertools.count()
         self.told: list[tuple[str, int]] = []
 
     def fileno(self) -> int:
@@ -63,12 +63,14 @@ class Session:
         if self._owed:
             self._answer(end)  # what it says was for another caller, who has given up
         if values or text in self._prepared:
-            name = f"s{abs(hash(text))}".encode()
-            if text not in self._prepared:
+            name = self._prepared.get(text)
+            if name is None:
+                # A new name each time: that of one that was given up may be taken or not.
+                name = b"s%d" % next(self._names)
                 self._owed = True
-                self._preparing = text
                 self.pq.send_prepare(name, text.encode())
                 self._rows(end)
+                self._prepared[text] = name
             self._owed = True
             self.pq.send_query_prepared(name, [_encoded(value) for value in values])
         else:
@@ -112,9 +114,6 @@ class Session:
                 failed = result
             last = result
         self._owed = False
-        if self._preparing is not None and failed is None:
-            self._prepared.add(self._preparing)
-        self._preparing = None
         self.note()
         return last, failed
 

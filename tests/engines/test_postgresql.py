@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dis
+import itertools
 import subprocess
 import sys
 import threading
@@ -15,7 +17,7 @@ import semlock
 import servers
 from engine_urls import url_of
 from faultproxy import FaultProxy
-from support import PATIENCE, wait_until
+from support import HANDLERS_RUN_AT, PATIENCE, Strike, wait_until
 
 psycopg = pytest.importorskip("psycopg")
 
@@ -165,6 +167,41 @@ def test_a_release_that_no_answer_came_to_is_made_up_for_at_any_time(distant, ur
     with semlock.connect(url, prefix=prefix, ttl=1.0) as near:
         with near.Lock("deploy").acquire(timeout=PATIENCE):
             pass
+
+
+class Interrupt(Strike):
+    """Strikes only where the interpreter runs signal handlers."""
+
+    def step(self, frame, offset):
+        if self._last.startswith(HANDLERS_RUN_AT):
+            super().step(frame, offset)
+        else:
+            self._last = dis.opname[frame.f_code.co_code[offset]]
+
+
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython traces single bytecodes"
+)
+def test_a_space_survives_an_interrupt_at_any_point_of_a_request(space):
+    """The mutex stays locked for ever, or a statement is prepared twice, and nothing works."""
+    modules = ("_engines/postgresql.py", "_engines/postgresql_session.py")
+    engine = space.client.engine
+    for at in itertools.count(1):
+        engine._main._prepared.clear()  # as after a preparation that was given up
+        lock = space.Lock("deploy")
+
+        def hold(lock=lock):
+            with lock:
+                pass
+
+        strike = Interrupt(at, hold, modules)
+        assert strike.error is None, (strike.where, strike.error)
+        assert not lock.held, strike.where
+        with space.Lock("deploy").acquire(timeout=PATIENCE):
+            pass
+        if not strike.struck:
+            break
+    assert at > 30
 
 
 def test_a_session_that_is_ended_is_a_loss(url, admin):
