@@ -6,16 +6,27 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+import bucket_of_objects
+from engine_urls import url_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [Path("README.md"), *(p.relative_to(ROOT) for p in (ROOT / "docs").glob("**/*.md"))]
 # Here the commands of all kinds of work stand for themselves, and not in the order of a script.
 OVERVIEWS = {"README.md", "docs/cli.md"}
 # What .ci/run does, and what needs a server.
-NOT_HERE = ("python3 -m venv", "pip install", "SEMLOCK_MOUNTED=", "# needs a server")
+NOT_HERE = (
+    "python3 -m venv",
+    "pip install",
+    "SEMLOCK_MOUNTED=",
+    "# needs a server",
+    "# DATABASE_URL",
+)
+WITH_SERVERS = ROOT / "docs" / "howto" / "fences.md"
 END_OF_BLOCK = "\0"
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -44,11 +55,44 @@ def run(command, tmp_path, program, **changes):
     assert "Traceback" not in result.stderr, result.stderr
     left = [name for name in os.listdir(tmp_path) if name.endswith((".lock", ".queue"))]
     assert not left, f"the examples leave {left}"
+    return result.stdout
 
 
 @pytest.mark.parametrize("program", examples("python", PAGES))
 def test_the_python_examples_run(program, tmp_path):
     run([sys.executable, "-X", "dev", "-c"], tmp_path, program)
+
+
+@pytest.fixture
+def bucket():
+    """An object store that takes conditional writes, as S3 does."""
+    with closing(bucket_of_objects.serve()) as server:
+        yield server.url
+
+
+WITH_DATABASE = [
+    block
+    for kind, block in BLOCK.findall(WITH_SERVERS.read_text(encoding="utf-8"))
+    if kind == "python"
+]
+
+
+@pytest.mark.parametrize("program", WITH_DATABASE, ids=["rows", "objects"])
+def test_the_examples_with_fences_run(program, tmp_path, postgresql_server, bucket):
+    pytest.importorskip("psycopg")
+    servers = {"DATABASE_URL": url_of(postgresql_server), "BUCKET_URL": bucket}
+    assert program.startswith("# DATABASE_URL")
+    for _ in range(2):  # on what the first run has left, too
+        said = run([sys.executable, "-X", "dev", "-c"], tmp_path, program, **servers)
+        assert said == "the late write was refused\n"
+    # Without the condition the late write is taken.
+    without = program.replace(" WHERE report.fence <= EXCLUDED.fence", " ").replace(
+        '"WHERE report.fence <= EXCLUDED.fence', '"'
+    )
+    without = without.replace('["fence"] > fence', '["fence"] > fence + 10**30')
+    assert without != program
+    with pytest.raises(AssertionError):
+        assert run([sys.executable, "-c"], tmp_path, without, **servers) == said
 
 
 @pytest.fixture

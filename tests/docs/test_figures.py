@@ -59,7 +59,8 @@ def _of_c(name):
 # A piece of a sentence, and what shows it: a test's name, or that the code's constant is the same.
 SHOWN = {
     "docs/engines.md": {
-        "two hundred small requests a second": 1000 * keeper._RENEWALS / space.USUAL_TTL == 200,
+        "requests per second while nothing changes | 400 | 200 | 200": 1000 * keeper._RENEWALS / space.USUAL_TTL == 200,
+        "with a thousand waiters on one lock": "test_many_waiters_on_one_lock_come_in_order",
         "up to 1024 bytes in UTF-8": address.LONGEST_NAME == 1024,
         "15 seconds by default": space.USUAL_TTL == 15,
         "60 seconds by default": directory_mount.slack_of("nfs4", "rw,hard") == 60,

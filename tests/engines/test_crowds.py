@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 import uuid
+from collections import Counter
 
 import pytest
 
@@ -42,8 +44,51 @@ def waiting(space) -> int:
     return sum(ticket.fence > 0 for ticket in list(space.client.keeper.tickets.values()))
 
 
+class Counted:
+    """Counts the requests of a space, and what it hears."""
+
+    def __init__(self, space) -> None:
+        self.calls: Counter[str] = Counter()
+        self.heard = 0
+        self.began = time.monotonic()
+        engine = space.client.engine
+        for name in ("enter", "leave", "renew", "line"):
+            setattr(engine, name, self._counting(name, getattr(engine, name)))
+        hear = engine.hear
+
+        def counted(seconds):
+            heard = hear(seconds)
+            self.heard += len(heard or ())
+            return heard
+
+        engine.hear = counted
+
+    def _counting(self, name, function):
+        def counted(*arguments, **options):
+            self.calls[name] += 1
+            return function(*arguments, **options)
+
+        return counted
+
+    def begin(self) -> None:
+        self.calls.clear()
+        self.heard = 0
+        self.began = time.monotonic()
+
+    def judge(self, count, ttl) -> None:
+        """Judge what it took to hand over so often: one is told, and it releases."""
+        seconds = time.monotonic() - self.began
+        assert self.calls["leave"] == count
+        assert self.calls["enter"] <= count  # etcd's waiter looks once when its turn comes
+        assert count <= self.heard <= count + 3
+        # One renewal for all, three times in a lease; one more if the news may have been lost.
+        assert self.calls["renew"] <= 3 * (seconds / ttl + 1) + 1
+        assert self.calls["line"] == 0
+
+
 async def on_one_lock(spaces, count) -> None:
     one, two = spaces
+    counted = Counted(two)
     fences = []
 
     async def wait():
@@ -55,7 +100,10 @@ async def on_one_lock(spaces, count) -> None:
         await until(lambda: waiting(two) == count)
         assert fences == []
         assert len(one.waiting("lock")) == count
+        assert counted.calls["enter"] == count
+        counted.begin()
     await asyncio.gather(*tasks)
+    counted.judge(count, two.ttl)
     assert fences == sorted(set(fences))
     assert len(fences) == count
     assert one.list() == []
@@ -63,6 +111,7 @@ async def on_one_lock(spaces, count) -> None:
 
 async def on_many_locks(spaces, count) -> None:
     one, two = spaces
+    counted = Counted(two)
     locks = [one.Lock(f"lock {number}") for number in range(count)]
     for lock in locks:
         lock.acquire()
@@ -75,9 +124,12 @@ async def on_many_locks(spaces, count) -> None:
     tasks = [asyncio.create_task(wait(number)) for number in range(count)]
     await until(lambda: waiting(two) == count)
     assert had == []
+    assert counted.calls["enter"] == count
+    counted.begin()
     for lock in locks:
         lock.release()
     await asyncio.gather(*tasks)
+    counted.judge(count, two.ttl)
     assert sorted(had) == list(range(count))
     assert one.list() == []
 
