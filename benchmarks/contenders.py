@@ -33,6 +33,13 @@ _PEERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "portalocker": ("portalocker", "Lock", {"fail_when_locked": True}, "AlreadyLocked"),
 }
 
+# semlock's locks for those who come from there: the kernel's lock on a file that stays.  Neither
+# they nor filelock write or sync anything.
+_KERNEL = {
+    "kernel": ("semlock", "KernelLock"),
+    "own FileLock": ("semlock.filelock", "FileLock"),
+}
+
 _KEEP = capi.POOL.keep
 
 MODULES = ("filelock", "fasteners", "portalocker")
@@ -173,6 +180,17 @@ def pairs(floor: Floor, places: Places, durability: Any) -> list[Contender]:
         ),
     ]
     if not synced:  # the peers never sync, which would compare different things
+        for key, (module, name) in _KERNEL.items():
+            make, label = getattr(importlib.import_module(module), name), f"{module}.{name}"
+            found += [
+                Contender(key, f"{label}, used again", "semlock", _reused(make(places.path()))),
+                Contender(
+                    f"new {key}",
+                    f"{label}, new each time",
+                    "semlock",
+                    _new(make, places.path()),
+                ),
+            ]
         for key in peers():
             make, label = _make(key), _label(key)
             found += [

@@ -82,6 +82,8 @@ LIMITS = (
     Limit("default", "reused", FLOOR, 0.75, f"{_REUSED}, on disk by default"),
     Limit("default", "first", FLOOR, 2.0, f"{_FIRST}, on disk by default"),
     Limit("default", "reused", "FileLock", 1 / 8, f"{_REUSED}, on disk by default"),
+    Limit("disk", "kernel", "FileLock", 1 / 5, "pair of `semlock.KernelLock`, used again"),
+    Limit("disk", "own FileLock", "FileLock", 1 / 5, "pair of `semlock.filelock`, used again"),
     Limit("tries", "try", FLOOR, 1.0, _TRY),
     Limit("tries", "try", "SoftFileLock", 1 / 80, _TRY),
     Limit("many", "batch", FLOOR, 0.5, "batch try of 1,000 held locks, for each"),
@@ -116,6 +118,9 @@ class Results:
             other, _ = self.import_ms("filelock")
             bar = f"less than filelock's {other:.1f} ms"
             found.append(Judged(what, bar, f"{own:.1f} ms", own < other))
+            what, bar = "`import semlock.filelock`", f"≤ 1/3 of filelock's {other:.1f} ms"
+            own, _ = self.import_ms("semlock.filelock")
+            found.append(Judged(what, bar, f"{own:.1f} ms", own <= other / 3))
         traced = self.weights["semlock"]["traced"]
         descriptors = self.weights["semlock"]["descriptors"]
         found += [

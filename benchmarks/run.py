@@ -57,7 +57,7 @@ def measure_everything(memory: str, disk: str, seconds: float, rounds: int) -> R
         _say(f"{name} is not installed: it does not take part")
     groups = _groups(memory, disk, seconds)
     _say("Starting …")
-    started = starts(["semlock", *installed], rounds)
+    started = starts(["semlock", "semlock.filelock", *installed], rounds)
     _say("Weight …")
     places = contenders.Places(tempfile.mkdtemp(dir=memory))
     weights = {

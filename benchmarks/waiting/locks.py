@@ -193,6 +193,13 @@ _ALL = (
         lambda p, _: LibraryLock(semlock_lock(p, fair=True)),
         _no_fair,
     ),
+    Entrant("kernel", "semlock.KernelLock", "semlock", _peer("semlock", "KernelLock")),
+    Entrant(
+        "own FileLock",
+        "semlock.filelock.FileLock",
+        "semlock",
+        _peer("semlock.filelock", "FileLock"),
+    ),
     Entrant(
         "own",
         "flock(2) on the holder's own file, Python",
