@@ -7,6 +7,9 @@ import http.client
 import importlib.util
 import json
 import secrets
+import shutil
+import subprocess
+import sys
 import zlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     Way = tuple[Callable[[], object], Callable[[], object]]
 
 TTL = 15.0
+# Whole commands: nothing of theirs waits for a hand-over of another process.
+COMMANDS = ("etcdctl", "run")
 
 
 def url_of(engine: str, server: Any) -> str:
@@ -123,6 +128,39 @@ def _of_tooz(url: str, name: str) -> Way:
     return lock.acquire, lock.release
 
 
+def _bare_zookeeper(url: str, name: str) -> Way:
+    """Create a node that ends with its session, and delete it."""
+    client = _kazoo(url)
+    path = f"/{name}-bare"
+    return lambda: client.create(path, ephemeral=True), lambda: client.delete(path)
+
+
+def _of_kazoo(url: str, name: str) -> Way:
+    lock = _kazoo(url).Lock(f"/{name}")
+    return lock.acquire, lock.release
+
+
+def _kazoo(url: str) -> Any:
+    from kazoo.client import KazooClient
+
+    client = KazooClient(url.partition("://")[2], timeout=TTL)
+    client.start()
+    return client
+
+
+def _by_command(*words: str) -> Way:
+    """Run a command that acquires, runs another one, and releases."""
+    return lambda: subprocess.run(words, check=True, stdout=subprocess.DEVNULL), lambda: None
+
+
+def _by_etcdctl(url: str, name: str) -> Way:
+    return _by_command("etcdctl", "--endpoints", url.partition("://")[2], "lock", name, "true")
+
+
+def _by_semlock_run(url: str, name: str) -> Way:
+    return _by_command(sys.executable, "-m", "semlock", "run", f"{url}/{name}", "--", "true")
+
+
 # Of each engine: key, label, kind, the module that it needs, and how it is made.
 WAYS: dict[str, list[tuple[str, str, Any, str, Callable[[str, str], Way]]]] = {
     "etcd": [
@@ -130,6 +168,8 @@ WAYS: dict[str, list[tuple[str, str, Any, str, Callable[[str, str], Way]]]] = {
         ("semlock", "semlock", "semlock", "semlock", _of_semlock),
         ("etcd3gw", "etcd3gw's Lock", "peer", "etcd3gw", _of_etcd3gw),
         ("tooz", "tooz", "peer", "tooz", _of_tooz),
+        ("etcdctl", "etcdctl lock … true", "peer", "etcdctl", _by_etcdctl),
+        ("run", "semlock run … true", "semlock", "semlock", _by_semlock_run),
     ],
     "redis": [
         ("floor", "bare requests by redis-py", "floor", "redis", _bare_redis),
@@ -137,6 +177,10 @@ WAYS: dict[str, list[tuple[str, str, Any, str, Callable[[str, str], Way]]]] = {
         ("redis", "redis-py's Lock", "peer", "redis", _of_redis_py),
         ("portalocker", "portalocker's RedisLock", "peer", "portalocker", _of_portalocker),
         ("tooz", "tooz", "peer", "tooz", _of_tooz),
+    ],
+    "zookeeper": [
+        ("floor", "bare nodes by kazoo", "floor", "kazoo", _bare_zookeeper),
+        ("kazoo", "kazoo's Lock", "peer", "kazoo", _of_kazoo),
     ],
     "postgresql": [
         ("floor", "bare advisory locks by psycopg", "floor", "psycopg", _bare_postgresql),
@@ -150,5 +194,5 @@ def installed(engine: str) -> list[tuple[str, str, Any, Callable[[str, str], Way
     return [
         (key, label, kind, make)
         for key, label, kind, module, make in WAYS[engine]
-        if importlib.util.find_spec(module)
+        if importlib.util.find_spec(module) or shutil.which(module)
     ]

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 _BAR = 1.25  # a pair, to the bare requests
 _HOW_TO_READ = """\
 Each server runs on this machine and is reached by the loopback address, without TLS: one member of
-etcd, Redis with `appendonly` and without fsync, PostgreSQL without fsync. A pair is an acquire and
+etcd, Redis with `appendonly` and without fsync, PostgreSQL and ZooKeeper without fsync. ZooKeeper
+is there for kazoo: semlock has no engine on it. A pair is an acquire and
 a release by one client, and all contenders of an engine take turns. The *bare* requests are the
 least that such a lock needs: one that sets a key if there is none and one that deletes it, or an
 advisory lock of PostgreSQL; they know no order, no waiting, no fence and no record of the holder. A
 hand-over is the time from the call of a release to the moment when another process, which waited,
-has the lock.
+has the lock. `etcdctl lock` and `semlock run` are whole commands, with the start of their process.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import statistics
@@ -77,10 +78,17 @@ def measure_engines(seconds: float, rounds: int) -> dict[str, Found]:
     """Measure on each engine whose server and client are here."""
     sys.path.insert(0, os.path.join(_CHECKOUT, "tests"))
     import servers
+    from benchmarks.engines.zookeeper import ZooKeeper
 
     found = {}
-    kinds = {"etcd": servers.Etcd, "redis": servers.Redis, "postgresql": servers.PostgreSQL}
+    kinds: dict[str, Any] = {
+        "etcd": servers.Etcd, "redis": servers.Redis, "postgresql": servers.PostgreSQL,
+        "zookeeper": ZooKeeper,
+    }  # fmt: skip
     for engine, kind in kinds.items():
+        if engine == "zookeeper" and not (ZooKeeper.is_here() and clients.installed(engine)):
+            print("zookeeper: it is not installed", file=sys.stderr)
+            continue
         print(f"{engine} …", file=sys.stderr, flush=True)
         with servers.running(kind) as server:
             url = clients.url_of(engine, server)
@@ -94,14 +102,20 @@ def measure_engines(seconds: float, rounds: int) -> dict[str, Found]:
                 HandOver(label, kind, _hand_over(engine, key, make, url, rounds))
                 for key, label, kind, make in ways
                 # A bare client has no way to wait, except PostgreSQL's.
-                if engine == "postgresql" or kind != "floor"
+                if (engine == "postgresql" or kind != "floor") and key not in clients.COMMANDS
             ]
-            version = subprocess.run(
-                [server.path, "--version"], capture_output=True, text=True, check=True
-            )
-            number = re.search(r"\d+(\.\d+)+", version.stdout)
-            found[engine] = Found(pairs, hand_overs, f"{engine} {number[0] if number else '?'}")
+            found[engine] = Found(pairs, hand_overs, f"{engine} {_version(server)}")
     return found
+
+
+def _version(server: Any) -> str:
+    if hasattr(server, "JAR"):
+        said = max(glob.glob(server.JAR.replace(".jar", "-[0-9]*.jar")), default="")
+    else:
+        words = [server.path, "--version"]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    number = re.search(r"\d+(\.\d+)+", said)
+    return number[0] if number else "?"
 
 
 def median(hand_over: HandOver) -> float:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from contextlib import suppress
-
-from semlock._waiting.hub import trio_here
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -16,17 +13,16 @@ if TYPE_CHECKING:
     from semlock._engines.client import Client
 
 
-def _soon() -> Callable[..., object]:
-    """Give the function by which another thread has one called in the event loop that runs."""
+def _in_loop() -> tuple[Any, Callable[..., object]]:
+    """Make an event of the loop that runs; and give what has a function called in that loop."""
+    import asyncio  # noqa: PLC0415 - for tasks only
+
+    from semlock._waiting.hub import trio_here  # noqa: PLC0415
+
     trio = trio_here()
     if trio:
-        soon: Callable[..., object] = trio.lowlevel.current_trio_token().run_sync_soon
-        return soon
-    return asyncio.get_running_loop().call_soon_threadsafe
-
-
-def _event() -> Any:
-    return (trio_here() or asyncio).Event()
+        return trio.Event(), trio.lowlevel.current_trio_token().run_sync_soon
+    return asyncio.Event(), asyncio.get_running_loop().call_soon_threadsafe
 
 
 class Asking:
@@ -49,7 +45,7 @@ class Asking:
 
     async def pause_async(self) -> Any:
         """Have it made, while the event loop goes on."""
-        event, soon = _event(), _soon()
+        event, soon = _in_loop()
         answer: list[Any] = []
         failure: list[BaseException] = []
 
@@ -101,7 +97,11 @@ class Bell:
 
     async def pause_async(self) -> None:
         """Sleep in the event loop, which goes on."""
-        event, soon = _event(), _soon()
+        import asyncio  # noqa: PLC0415 - for tasks only
+
+        from semlock._waiting.hub import trio_here  # noqa: PLC0415
+
+        event, soon = _in_loop()
 
         def wake() -> None:
             with suppress(RuntimeError):  # the loop has ended
