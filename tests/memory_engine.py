@@ -182,7 +182,7 @@ class MemoryEngine:
         return self._request("facts", within, lambda: [Fact("version", "1")])
 
     def close(self):
-        self.cut = True  # which ends the sleep in hear()
+        pass
 
 
 def space_on(server: Server, ttl: float = 15.0) -> Space:

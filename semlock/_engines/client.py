@@ -238,7 +238,6 @@ class Client:
             ticket.lost = now() if ticket.state == HOLDS else 0.0
             with suppress(Away, Refused):
                 self.engine.leave(ticket.name, ticket.token, within=_SHORT)
-            ticket.state = GONE  # so that a wait asks, and is told that the space is closed
             if ticket.wake is not None:
                 ticket.wake()
         self.keeper.tickets.clear()

@@ -65,7 +65,7 @@ class DirectoryEngine:
         self._place = os.path.join(self._root, f"{name}.locks")
         clients = os.path.join(self._place, "clients")
         self._lease = Lease(clients, ttl, mode)
-        self._others = Others(clients, self.mount.slack)
+        self._others = Others(clients, self.mount.slack, caches=not self.mount.local)
         lines = os.path.join(self._place, "lines")
         self._lines = Lines(lines, mode, caches=not self.mount.local)
         self._parts = (self._place, clients, lines)

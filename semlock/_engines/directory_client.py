@@ -28,7 +28,7 @@ from semlock._core.identity import DEAD, judge
 from semlock._core.outcomes import FREE, GUARDED, LOST, OK
 from semlock._core.records import decode_text
 from semlock._engines.clock import now
-from semlock._engines.directory_line import make_directory
+from semlock._engines.directory_line import ask_anew, make_directory
 from semlock._engines.engine import Away
 from semlock._locks.lock import Lock
 
@@ -115,8 +115,9 @@ class Lease:
                 began = now()
                 try:
                     make_directory(directory, self._mode)
-                    _append(os.path.join(directory, LETTERS), b"", self._mode & 0o666)
+                    # In this order: letters without a lease are what a client has left.
                     file.publish()
+                    _append(os.path.join(directory, LETTERS), b"", self._mode & 0o666)
                 except FileNotFoundError:
                     if turn > _TRIES:
                         raise
@@ -202,14 +203,18 @@ class Seen(NamedTuple):
 class Others:
     """What this client knows of the others."""
 
-    def __init__(self, place: str, slack: float) -> None:
-        self._place, self._slack = place, slack
+    def __init__(self, place: str, slack: float, *, caches: bool) -> None:
+        self._place, self._slack, self._caches = place, slack, caches
         self._seen: dict[str, Seen] = {}
 
     def lives(self, client: str, *, only_look: bool = False) -> bool:
         """Tell whether a client's lease lasts; remove it exactly if it does not."""
         path = os.fsencode(os.path.join(self._place, client, LEASE))
         found = capi.look(path)
+        if found is None and self._caches:
+            # This machine may remember that it was not there before it was made.
+            ask_anew(os.path.join(self._place, client))
+            found = capi.look(path)
         if found is None:
             self._seen.pop(client, None)
             return False
@@ -260,9 +265,11 @@ class Others:
 def remove_rest(directory: str) -> None:
     """Remove a client's directory when its lease is gone."""
     with suppress(OSError):
+        os.rmdir(directory)  # of one that was ended before it had a lease
+        return
+    with suppress(OSError):
         if not os.path.lexists(os.path.join(directory, LEASE)):
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(directory, LETTERS))
+            os.unlink(os.path.join(directory, LETTERS))
             os.rmdir(directory)
 
 

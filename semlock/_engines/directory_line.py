@@ -95,10 +95,13 @@ class Lines:
     def _read(self, directory: str, *, fresh: bool) -> tuple[Line, str]:
         for turn in range(_TRIES):
             if self._caches and (fresh or turn):
-                self._ask(directory)
+                ask_anew(directory)
             try:
                 listed = os.listdir(directory)
             except FileNotFoundError:
+                if self._caches and fresh and not turn:
+                    ask_anew(self._place)
+                    continue
                 return Line(directory, -1, "", (), ()), ""
             pointers = [m for m in map(_POINTER.fullmatch, listed) if m]
             if not pointers:
@@ -117,13 +120,6 @@ class Lines:
                 continue  # the line has another version by now
             return Line(directory, version, pointer, items, old), name
         raise Away(f"{directory} changes at each look")
-
-    def _ask(self, directory: str) -> None:
-        """Have the file server say anew what is in a directory, by a change of our own."""
-        probe = os.path.join(directory, f"t.{os.urandom(8).hex()}")
-        with suppress(FileNotFoundError, PermissionError):
-            os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            os.unlink(probe)
 
     def replace(self, name: str, line: Line, items: Sequence[Item], *, lasts: bool) -> bool:
         """Change a line that was read; ``False`` if another client has changed it before.
@@ -244,6 +240,17 @@ def _sync_directory(path: str) -> None:
             raise
     finally:
         os.close(fd)
+
+
+def ask_anew(directory: str) -> None:
+    """Have the file server say anew what is in a directory, by a change of our own.
+
+    A client of a file server may know for a minute what was in a directory, and what was not.
+    """
+    probe = os.path.join(directory, f"t.{os.urandom(8).hex()}")
+    with suppress(FileNotFoundError, PermissionError):
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        os.unlink(probe)
 
 
 def make_directory(path: str, mode: int) -> None:
