@@ -147,6 +147,8 @@ class Client:
             else:
                 place = self.call("acquired", path, enter)
             ticket.take_in(place, sent)
+            if place.state == GONE:
+                ticket.asked = False
         finally:
             ticket.busy = 0
         if ticket.dropped:
@@ -158,7 +160,7 @@ class Client:
         if ticket.busy not in (0, this_thread()):
             return  # the thread of that request takes it out
         self.keeper.discard(ticket)
-        if not ticket.asked or ticket.state == GONE or self.is_parents():
+        if not ticket.asked or self.is_parents():
             return
         if in_loop:
             self.calls.put(ticket.name, lambda: self._take_out(ticket))
@@ -176,6 +178,7 @@ class Client:
             self.keeper.abandon(ticket)
             raise
         ticket.state = GONE
+        ticket.asked = False
 
     def leave(self, ticket: Ticket, *, lost: bool) -> int:
         """Release an entry that held: OK, or LOST if it may have been another's meanwhile."""
@@ -193,6 +196,7 @@ class Client:
         except BaseException:
             self._take_out(ticket)
             raise
+        ticket.asked = False
         return OK if was_there and not lost else LOST
 
     def renew(self, ticket: Ticket) -> None:

@@ -66,6 +66,7 @@ class Keeper:
         """Take an entry out as soon as the engine can be reached."""
         self.tickets.pop(ticket.token, None)
         self._abandoned[ticket.token] = ticket.name
+        ticket.asked = False  # no other call needs to take it out
         self._start()
 
     def _start(self) -> None:

@@ -65,7 +65,7 @@ class Ticket:
         self._mutex = allocate_lock()
         self._told = 0
         self._asks = False
-        self.asked = False  # whether the engine may know of it
+        self.asked = False  # whether the engine may have its entry, whatever ``state`` is
         self.busy = 0  # the thread in which a request for it is under way
         self.dropped = False  # its owner gave it up meanwhile
         self.lost = 0.0  # since when it is known to hold no more, unreleased; 0: it is not

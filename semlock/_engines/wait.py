@@ -153,8 +153,10 @@ class Wait(Stoppable):
             # Its lease has ended, or another thread holds by this very object at the moment.
             if ticket.lost or now() >= ticket.ends_at:
                 ticket.state = GONE
-        if ticket.state == GONE and ticket.asked:
-            # It was removed, or the engine has lost it: begin at the end of the line.
+        if ticket.state == GONE:
+            # It was removed, the engine has lost it, or its lease may have ended.  Begin at the
+            # end of the line, and take out what may be left: only the engine's own answer to a
+            # request to enter says that nothing is.
             wake, ticket.wake = ticket.wake, None
             self._drop()
             self.ticket = self._lock.new_ticket()

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import select
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -279,6 +283,37 @@ def test_a_waiter_behind_a_dead_waiter_goes_on_waiting_without_asking(pair):
     holder.release()
     waiter.join()
     assert came
+
+
+@pytest.mark.parametrize("name", ["redis", "postgresql", "etcd"])
+def test_a_waiter_that_got_the_lock_while_it_was_stopped_does_not_stand_in_its_own_way(
+    name, request
+):
+    """It can't know whether its lease holds, so it asks anew, and takes its first entry out."""
+    url, prefix = url_of(request.getfixturevalue(f"{name}_server")), uuid.uuid4().hex
+    program = (
+        "import semlock\n"
+        f"space = semlock.connect({url!r}, prefix={prefix!r}, ttl={TTL})\n"
+        "with space.Lock('deploy').acquire(): print('in', flush=True)\n"
+    )
+    with semlock.connect(url, prefix=prefix, ttl=TTL) as space:
+        lock = space.Lock("deploy")
+        lock.acquire()
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE
+        ) as waiter:
+            try:
+                wait_until(lambda: space.waiting("deploy"), "it waits")
+                waiter.send_signal(signal.SIGSTOP)
+                time.sleep(0.2)  # what it asked before is answered
+                lock.release()
+                time.sleep(1.5 * TTL)
+                waiter.send_signal(signal.SIGCONT)
+                assert select.select([waiter.stdout], [], [], PATIENCE)[0]
+                assert waiter.stdout.readline() == b"in\n"
+                assert waiter.wait(PATIENCE) == 0
+            finally:
+                waiter.kill()
 
 
 def test_idle_leases_are_renewed_three_times_and_together(memory):
