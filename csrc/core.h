@@ -211,6 +211,7 @@ int semlock_seen_held(semlock_lock *lock, int64_t now);
 int semlock_seen_held_in(semlock_round *round, semlock_lock *lock);
 int semlock_look_in(semlock_round *round, semlock_lock *lock, int seen_free);
 void semlock_prepare(semlock_lock *lock, semlock_pool *pool);
+void semlock_hand_prepared(semlock_lock *from, semlock_lock *to, semlock_pool *pool);
 void semlock_unprepare(semlock_lock *lock, semlock_pool *pool);
 
 /* The kernel's lock on the file at a path: posix/kernel.c, windows/kernel.c. */
@@ -291,6 +292,7 @@ int semlock_ticket_pass(const semlock_queue *queue, uint64_t number);
 #else
 #define SEMLOCK_ALONE_NS 100000000 /* a wait up to this is not worth a ticket */
 #endif
+void semlock_waiting_prepare(semlock_waiting *waiting, semlock_pool *pool);
 int semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock,
                                 semlock_pool *pool, int64_t until);
 int semlock_waiting_is_next(const semlock_waiting *waiting);

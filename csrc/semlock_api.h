@@ -432,30 +432,32 @@ typedef struct {
     semlock_place *place; /* NULL: no order */
     semlock_watch *watches;
     int32_t count;
-    int32_t which;       /* the watch of the last outcome */
-    int32_t queued;      /* the watch of the place, -1: all */
-    int64_t events;      /* the event source, -1 none */
-    int32_t lent;        /* the event source belongs to an event loop */
-    int32_t deaf;        /* this filesystem does not report all changes */
-    int32_t hints;       /* but those of this kernel: they come sooner than the next look */
-    int32_t unqueued;    /* no queue is possible on it */
-    int32_t blind;       /* not all paths are watched */
-    int32_t unpaced;     /* the caller pauses when blind */
-    int32_t postponed;   /* some watches have an again_at */
-    int32_t kernel;      /* some watches ask the kernel, and not each release is an event */
-    int32_t looked;      /* it was checked that the caller does not wait for itself */
-    int32_t started;     /* it has something to give back at its end */
-    int32_t stopped;     /* another thread has ended it: it sleeps no more */
-    int32_t poked;       /* so many threads are about to end its sleep */
-    int64_t life;        /* of the process in which it was started */
-    int32_t began;       /* it was decided whether to join the queue at once */
-    int32_t unread;      /* the event source may have stale events */
-    semlock_lock *lock;  /* its file is prepared before the sleep; NULL: none */
-    int32_t tried;       /* tried at an event that is not read yet */
-    const void *signals; /* unblocked during the sleep only; NULL: all the time */
-    int32_t followed;    /* the watch whose holder `process` is */
-    int64_t process;     /* a handle of the holder's process, -1 none */
-    int64_t recheck;     /* interval to the next look after an event without effect */
+    int32_t which;        /* the watch of the last outcome */
+    int32_t queued;       /* the watch of the place, -1: all */
+    int64_t events;       /* the event source, -1 none */
+    int32_t lent;         /* the event source belongs to an event loop */
+    int32_t deaf;         /* this filesystem does not report all changes */
+    int32_t hints;        /* but those of this kernel: they come sooner than the next look */
+    int32_t unqueued;     /* no queue is possible on it */
+    int32_t blind;        /* not all paths are watched */
+    int32_t unpaced;      /* the caller pauses when blind */
+    int32_t postponed;    /* some watches have an again_at */
+    int32_t kernel;       /* some watches ask the kernel, and not each release is an event */
+    int32_t looked;       /* it was checked that the caller does not wait for itself */
+    int32_t started;      /* it has something to give back at its end */
+    int32_t stopped;      /* another thread has ended it: it sleeps no more */
+    int32_t poked;        /* so many threads are about to end its sleep */
+    int64_t life;         /* of the process in which it was started */
+    int32_t began;        /* it was decided whether to join the queue at once */
+    int32_t unread;       /* the event source may have stale events */
+    semlock_lock *lock;   /* its file is prepared before the sleep; NULL: none */
+    semlock_lock **locks; /* those of the watches, to be tried; NULL: the caller's */
+    int32_t fair;         /* with `locks`: the queue is asked before the try */
+    int32_t tried;        /* tried at an event that is not read yet */
+    const void *signals;  /* unblocked during the sleep only; NULL: all the time */
+    int32_t followed;     /* the watch whose holder `process` is */
+    int64_t process;      /* a handle of the holder's process, -1 none */
+    int64_t recheck;      /* interval to the next look after an event without effect */
     int64_t recheck_at;
     int64_t pause; /* length of the last pause, ns */
     int64_t pause_at;

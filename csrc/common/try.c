@@ -87,6 +87,39 @@ semlock_prepare(semlock_lock *lock, semlock_pool *pool)
     semlock_object_failed(lock, 0);
 }
 
+/* A prepared file has no name yet.  Have another lock of the same directory use it: the try
+ * writes the whole record. */
+void
+semlock_hand_prepared(semlock_lock *from, semlock_lock *to, semlock_pool *pool)
+{
+    semlock_file file;
+
+    if (from == to || !from->prepared || to->prepared ||
+        from->directory_hash != to->directory_hash || from->record->mode != to->record->mode ||
+        !semlock_object_seize(from, pool)) {
+        return;
+    }
+    file = from->file;
+    if (!from->prepared) {
+        semlock_object_failed(from, 0);
+        return;
+    }
+    from->prepared = 0;
+    semlock_file_reset(&from->file);
+    semlock_object_failed(from, 0);
+    if (semlock_object_seize(to, pool)) {
+        if (!to->prepared) {
+            to->file = file;
+            to->prepared = 1;
+            semlock_object_failed(to, 0);
+            return;
+        }
+        semlock_object_failed(to, 0);
+    }
+    semlock_add32(&pool->prepared, -1);
+    semlock_file_dispose(&file, to->path, to->directory_length);
+}
+
 /* The wait is over: dispose of a prepared file that was not used. */
 void
 semlock_unprepare(semlock_lock *lock, semlock_pool *pool)

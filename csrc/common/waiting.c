@@ -3,6 +3,36 @@
 #include "core.h"
 
 #define RACES 16
+#define PREPARED_FOR 4 /* of several locks, some may be in use by other threads */
+
+/* What was prepared for one of the locks is for the one that is free. */
+static void
+hand_over(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool)
+{
+    if (waiting->lock != NULL && waiting->lock != lock) {
+        semlock_enter(pool);
+        semlock_hand_prepared(waiting->lock, lock, pool);
+        if (!waiting->lock->prepared) {
+            waiting->lock = lock;
+        }
+        semlock_leave(pool);
+    }
+}
+
+/* Before the sleep of the one that is next to try: prepare for it. */
+void
+semlock_waiting_prepare(semlock_waiting *waiting, semlock_pool *pool)
+{
+    for (int32_t i = 0; waiting->locks != NULL && i < waiting->count && i < PREPARED_FOR &&
+                        (waiting->lock == NULL || !waiting->lock->prepared);
+         i++) {
+        waiting->lock = waiting->locks[i];
+        semlock_prepare(waiting->lock, pool);
+    }
+    if (waiting->locks == NULL && waiting->lock != NULL) {
+        semlock_prepare(waiting->lock, pool);
+    }
+}
 
 /* Wait, and try as soon as the lock may be free.  Returns the outcome of the wait
  * (SEMLOCK_LOOK, _BLIND, _TIME) or of the try; SEMLOCK_OK ends the wait too.  SEMLOCK_RACED:
@@ -11,9 +41,11 @@ int
 semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
                             int64_t until)
 {
-    waiting->lock = lock;
-    if (SEMLOCK_ALONE_NS > 0 && !waiting->began && waiting->place != NULL && !waiting->blind &&
-        semlock_may_wait_alone(lock, pool)) {
+    if (waiting->locks == NULL) {
+        waiting->lock = lock;
+    }
+    if (SEMLOCK_ALONE_NS > 0 && !waiting->began && waiting->locks == NULL &&
+        waiting->place != NULL && !waiting->blind && semlock_may_wait_alone(lock, pool)) {
         waiting->place->alone_until = semlock_now_ns() + SEMLOCK_ALONE_NS;
     }
     waiting->began = 1;
@@ -23,15 +55,22 @@ semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semloc
         if (outcome != SEMLOCK_FREE) {
             return outcome;
         }
+        if (waiting->locks != NULL) {
+            lock = waiting->locks[waiting->which];
+            hand_over(waiting, lock, pool);
+        }
         outcome = semlock_try_free(lock, pool);
         if (outcome == SEMLOCK_OK) {
             semlock_waiting_end(waiting, pool, lock);
         }
-        if (outcome != SEMLOCK_HELD && outcome != SEMLOCK_LOOK) {
+        if (outcome != SEMLOCK_HELD && outcome != SEMLOCK_LOOK &&
+            (waiting->locks == NULL || outcome != SEMLOCK_MINE)) {
             return outcome;
         }
         semlock_waiting_by_turns(waiting);
-        semlock_contended_now(pool, lock);
+        if (waiting->locks == NULL) {
+            semlock_contended_now(pool, lock);
+        }
     }
     return SEMLOCK_RACED;
 }

@@ -159,9 +159,8 @@ semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
     semlock_waiting_bind(waiting, pool);
     semlock_enter(pool);
     outcome = arm(waiting, pool);
-    if (outcome == SEMLOCK_ARMED && waiting->lock != NULL &&
-        semlock_waiting_is_next(waiting)) {
-        semlock_prepare(waiting->lock, pool);
+    if (outcome == SEMLOCK_ARMED && semlock_waiting_is_next(waiting)) {
+        semlock_waiting_prepare(waiting, pool);
     }
     semlock_leave(pool);
     if ((outcome == SEMLOCK_BLIND || looks_by_clock(waiting, outcome)) &&

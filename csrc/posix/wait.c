@@ -91,6 +91,24 @@ may_try_unread(const semlock_waiting *waiting)
            !waiting->tried && waiting->count == 1 && semlock_waiting_is_next(waiting);
 }
 
+/* One of several locks was reported.  May it be tried without a look, as above? */
+static int
+may_try_reported(semlock_waiting *waiting)
+{
+    if (waiting->locks == NULL || waiting->lock == NULL || !waiting->lock->prepared ||
+        waiting->tried || !semlock_waiting_is_next(waiting)) {
+        return 0;
+    }
+    for (int32_t i = 0; i < waiting->count; i++) {
+        if (waiting->watches[i].told) {
+            waiting->which = i;
+            waiting->tried = 1;
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Sleep: SEMLOCK_FREE for an event that is to be answered by a try. */
 static int
 sleep_with(semlock_waiting *waiting, int64_t until)
@@ -108,14 +126,18 @@ sleep_with(semlock_waiting *waiting, int64_t until)
         waiting->which = 0;
         return SEMLOCK_FREE;
     }
-    waiting->tried = 0;
     if (outcome == SEMLOCK_GONE) {
+        waiting->tried = 0;
         semlock_waiting_bereft(waiting);
         waiting->recheck = 0;
         semlock_waiting_recheck_in(waiting, FIRST_RECHECK);
         return SEMLOCK_LOOK;
     }
     semlock_waiting_told(waiting, marks, count);
+    if (outcome == SEMLOCK_OK && may_try_reported(waiting)) {
+        return SEMLOCK_FREE;
+    }
+    waiting->tried = 0;
     return outcome;
 }
 
@@ -163,6 +185,12 @@ see_to_times(semlock_waiting *waiting, semlock_pool *pool)
     }
 }
 
+static int
+is_fair(const semlock_waiting *waiting)
+{
+    return waiting->locks != NULL ? waiting->fair : waiting->lock->turns == SEMLOCK_FAIR;
+}
+
 /* Wait in one call, until there is something to do (SEMLOCK_FREE: try; SEMLOCK_LOOK: judge),
  * no event can come and the caller pauses itself (SEMLOCK_BLIND), or the time is over
  * (SEMLOCK_TIME).  With a time in the past it does all that is due and does not sleep. */
@@ -194,8 +222,8 @@ semlock_waiting_once(semlock_waiting *waiting, semlock_pool *pool, int64_t until
                 return outcome;
             }
         }
-        else if (outcome == SEMLOCK_FREE && waiting->lock->turns == SEMLOCK_FAIR &&
-                 semlock_waiting_others_came(waiting, 0, pool)) {
+        else if (outcome == SEMLOCK_FREE && is_fair(waiting) &&
+                 semlock_waiting_others_came(waiting, waiting->which, pool)) {
             continue;
         }
         else if (outcome != SEMLOCK_OK) {

@@ -77,7 +77,10 @@ class Changes:
         for index in range(count):
             change = changes[index]
             at = change.name
-            found.append((change.mark, change.what, change.ino, data[at : at + change.length]))
+            name = data[at : at + change.length]
+            # The file of a kept claim comes and goes with a lock.
+            if not (name.endswith(b".kept") and name.startswith(b".semlock-")):
+                found.append((change.mark, change.what, change.ino, name))
         return found
 
     def close(self) -> None:

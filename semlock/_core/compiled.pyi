@@ -265,6 +265,8 @@ class semlock_waiting:
     began: int
     unread: int
     lock: semlock_lock
+    locks: Array[semlock_lock]
+    fair: int
     tried: int
     signals: None
     followed: int

@@ -10,6 +10,7 @@ from semlock._core.compiled import ffi, lib
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from semlock._core.capi import Instance, Record
     from semlock._core.compiled import semlock_lock, semlock_place
@@ -23,7 +24,8 @@ class _Wait:
     """One wait for some lock paths, perhaps with a place in one queue.
 
     It has descriptors, and perhaps a ticket, until ``end``.  If it ``prepares``, the next one to
-    try makes the file of the first lock before it sleeps.
+    try makes the file of the first lock before it sleeps.  With ``tries``, C's array of all these
+    locks, ``take`` tries the one that is free; it asks the queue before, if that is ``fair``.
     """
 
     __slots__ = ("__weakref__", "_keep", "_place", "_waiting", "_watches", "asked", "count")
@@ -37,6 +39,8 @@ class _Wait:
         *,
         asked: int | None = None,
         prepares: bool = False,
+        tries: Any = None,
+        fair: bool = False,
     ) -> None:
         self.count = len(locks)
         # When the wait began, by ``now_ns``: its rank in a queue.
@@ -44,7 +48,7 @@ class _Wait:
         self._waiting = ffi.new("semlock_waiting *")
         self._watches = ffi.new("semlock_watch[]", self.count)
         self._place: semlock_place | None = None
-        self._keep: tuple[object, ...] = (locks,)
+        self._keep: tuple[object, ...] = (locks, tries)
         for index, lock in enumerate(locks):
             watch = self._watches[index]
             watch.path = lock.path
@@ -54,6 +58,8 @@ class _Wait:
         waiting.count = self.count
         if prepares:
             waiting.lock = locks[0]
+        if tries is not None:
+            waiting.locks, waiting.fair = tries, fair
         if queue is not None:
             self.stand(queue, record)
         if events is not None:

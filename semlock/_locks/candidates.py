@@ -21,7 +21,6 @@ from semlock._core.capi import FREE, HELD, LOOK, TURN, now_ns
 from semlock._core.changes import (
     ANY,
     FILE_CLOSED,
-    NAME_GONE,
     NAME_MADE,
     NOT_ALL,
     WATCH_OVER,
@@ -56,6 +55,9 @@ _READS = 600
 
 def _have_judged(lock: Any) -> None:
     """Have the holder of a lock judged at the next look or try."""
+    if isinstance(lock, InFiles):
+        inside.native(lock).look_at = 0
+        return
     for part in parts_of(lock):
         inside.native(part).look_at = 0
 
@@ -282,7 +284,7 @@ class Candidates:
                 elif isinstance(lock, BaseLock):
                     self._ready.pop(lock, None)
                     self._again.pop(lock, None)
-            if what != NAME_GONE:
+            if what == NAME_MADE:
                 folder.ask_for(name)
 
     def _told(self, lock: Any) -> None:

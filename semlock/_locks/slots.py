@@ -219,11 +219,14 @@ class SlotLock:
             [inside.native(lock) for lock in locks],
             inside.native(head),
             inside.record(locks[0]),
+            tries=self._natives,
+            fair=self._fair,
         )
         return Waiter(
             timeout,
             self._retry,
             wait=wait,
+            lock=inside.native(locks[0]),
             queue=inside.native(head),
             of=head,
             status=locks[self._last].status,
@@ -242,6 +245,9 @@ class SlotLock:
         """Act on the end of a pause; ``True`` if that has won a slot."""
         if not in_time:
             raise explain.timeout_error(self._locks[waiter.which], waiter.waited)
+        if waiter.outcome is not None:  # the core has tried the slot that was free
+            self._last = waiter.which
+            return inside.has_won(self._locks[self._last], waiter.outcome, frame)
         in_turn = waiter.in_turn(fair=self._fair)
         if waiter.said == LOOK:
             # Later waiters judge too: the first one may be a stopped process.

@@ -292,32 +292,40 @@ def test_a_batch_reads_the_directory_and_asks_for_no_single_lock(calls):
 
 WAITER = """
 import os, semlock, sys
-lock = semlock.Lock(sys.argv[1], fair="fair" in sys.argv)
+path = sys.argv[1]
+lock = %s
 lock.acquire()
 os.write(1, b"won")
 """
 QUEUED = 0.2  # seconds: longer than a wait without a ticket, or without its .who file
+WIN = ["lseek", "pwrite64", "linkat"]
+# One more: has a waiter that asked earlier come back to the queue?
+FAIR_WIN = ["stat", *WIN]
+# Which of several it is, is read from the event source, after a look that the source is ours.
+READ = ["fcntl", "read"]
+WAITS = {
+    "plain": ("semlock.Lock(path)", WIN),
+    "fair": ("semlock.Lock(path, fair=True)", FAIR_WIN),
+    "writer": ("semlock.SharedLock(path)", WIN),
+    "one slot": ("semlock.SlotLock(path, 1)", WIN),
+    "one fair slot": ("semlock.SlotLock(path, 1, fair=True)", FAIR_WIN),
+    "three slots": ("semlock.SlotLock(path, 3)", [*READ, *WIN]),
+    "three fair slots": ("semlock.SlotLock(path, 3, fair=True)", [*READ, *FAIR_WIN]),
+}
 
 
 @pytest.mark.parametrize("before", [0, QUEUED], ids=["soon", "from the queue"])
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ([], ["lseek", "pwrite64", "linkat"]),
-        # One more: has a waiter that asked earlier come back to the queue?
-        (["fair"], ["stat", "lseek", "pwrite64", "linkat"]),
-    ],
-    ids=["plain", "fair"],
-)
-def test_between_wake_and_win_are_three_system_calls(
-    directory, tmp_path, options, expected, before
-):
-    path = os.path.join(directory, "wait.lock")
+@pytest.mark.parametrize(("code", "expected"), WAITS.values(), ids=WAITS.keys())
+def test_the_system_calls_between_wake_and_win(directory, tmp_path, code, expected, before):
+    path = os.path.join(tempfile.mkdtemp(dir=directory), "wait.lock")
     log = tmp_path / "calls"
     strace = tool("strace", "-o", os.devnull, sys.executable, "-c", "pass")
-    command = [strace, "-o", str(log), sys.executable, "-c", WAITER, path, *options]
-    held = semlock.Lock(path)
-    held.acquire()
+    command = [strace, "-o", str(log), sys.executable, "-c", WAITER % code, path]
+    slots = re.search(r"path, (\d)", code)
+    numbers = range(1, int(slots[1]) + 1) if slots else []
+    held = [semlock.Lock(f"{path}.{n}") for n in numbers] or [semlock.Lock(path)]
+    for lock in held:
+        lock.acquire()
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=directory) as waiter:
         asked = time.monotonic()
 
@@ -326,8 +334,11 @@ def test_between_wake_and_win_are_three_system_calls(
             return "inotify_add_watch" in traced and "ppoll(" in traced.splitlines()[-1]
 
         wait_until(lambda: sleeps() and time.monotonic() - asked > before, "it sleeps")
-        held.release()
+        held[len(held) // 2].release()
         assert waiter.communicate(timeout=30)[0] == b"won"
+    for lock in held:
+        if lock.held:
+            lock.release()
     lines = log.read_text(errors="replace").splitlines()
     won = max(i for i, line in enumerate(lines) if line.startswith("linkat("))
     woken = max(i for i in range(won) if lines[i].startswith("ppoll("))

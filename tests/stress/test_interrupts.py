@@ -44,7 +44,8 @@ def neighbour():
     with Child("import os, semlock") as child:
         child.run("""
 FAST = {"durability": "none"}
-semlock._core.capi.POOL.keep = 0  # it leaves nothing in the directories that are looked at
+from semlock._core import capi
+capi.POOL.keep = 0  # it leaves nothing in the directories that are looked at
 
 def can_take(path):
     lock = semlock.Lock(path, **FAST)

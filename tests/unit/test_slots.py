@@ -9,6 +9,7 @@ import pytest
 
 import semlock
 from semlock import SlotLock
+from semlock._core.capi import POOL, drain_pool
 from support import Child, Taking, in_a_fork, take_away, wait_until
 
 TAKE = "import semlock; s = semlock.SlotLock({path!r}, {slots}, tag='theirs'); s.try_acquire()"
@@ -71,6 +72,44 @@ def test_a_wait_ends_when_any_slot_is_free(path):
         with lock.acquire(timeout=20):
             assert lock.slot == 2
         second.receive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files are prepared on Linux")
+@pytest.mark.parametrize("end", ["win", "timeout", "two threads"])
+def test_a_wait_prepares_one_file_for_whichever_slot_gets_free(path, names, end):
+    """Nothing of it is left, also if other threads use the slots of the same object."""
+    slots = SlotLock(path, 3, durability="none")
+    directory = os.path.dirname(path)
+
+    def take():
+        return slots.acquire(timeout=20)
+
+    with Child() as child:
+        child.run(
+            f"theirs = [semlock.Lock({path!r} + f'.{{n}}') for n in (1, 2, 3)]\n"
+            "for lock in theirs: lock.acquire()"
+        )
+        if end == "timeout":
+            with pytest.raises(semlock.LockTimeoutError):
+                slots.acquire(timeout=0.2)
+        else:
+            with Taking(take, slots.release) as waiter:
+                wait_until(lambda: POOL.prepared == 1, "it has prepared")
+                if end == "win":
+                    child.run("theirs[2].release()")
+                    assert waiter.done.wait(20)
+                    assert semlock.status(f"{path}.3").info.pid == os.getpid()
+                    assert {f"the.lock.{number}" for number in (1, 2, 3)} <= set(names())
+                else:
+                    with Taking(take, slots.release) as other:
+                        child.run("theirs[2].release(); theirs[0].release()")
+                        assert waiter.done.wait(20)
+                        assert other.done.wait(20)
+        assert POOL.prepared == 0
+        drain_pool()
+        links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+        opened = [os.readlink(link) for link in links if os.path.lexists(link)]
+        assert not [name for name in opened if name.startswith(directory)]
 
 
 def test_waiters_of_a_fair_one_come_in_order(path, names):
