@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import os
-import sys
-from time import sleep
 
 from semlock._cli.grammar import BAD, HELD, OK, UsageError
-from semlock._cli.output import describe, print_json, print_line, print_wrapped, say, write
+from semlock._cli.output import describe, print_json, print_line, print_wrapped, say
 from semlock._cli.running import shell_word
 from semlock._cli.table import find
 from semlock._cli.waiting import Teller
@@ -56,14 +54,15 @@ def act(options: Options) -> int:
         "try": ("engine_owned", "attempt"),
         "acquire": ("engine_owned", "attempt"),
         "release": ("engine_owned", "release"),
+        "list": ("engine_seen", "list_locks"),
+        "watch": ("engine_seen", "watch"),
     }
     if options.verb in where:
         module, function = where[options.verb]
         found = getattr(__import__(f"semlock._cli.{module}", fromlist=[function]), function)
         return int(found(options))
     verbs = {
-        "status": status, "wait": wait, "list": list_locks, "watch": watch, "break": break_lock,
-        "doctor": doctor,
+        "status": status, "wait": wait, "break": break_lock, "doctor": doctor,
     }  # fmt: skip
     if options.verb not in verbs:
         raise UsageError(f"{options.verb} is for files", find(options.verb))
@@ -163,63 +162,6 @@ def wait(options: Options) -> int:
 
 def _holder(found: LockStatus | None) -> str:
     return "another client" if found is None else found.holder
-
-
-def list_locks(options: Options) -> int:
-    """List the locks of a space; what follows the address is what their names begin with."""
-    url, starts = reading(options, named=False)
-    with connected(url) as space:
-        for line in _table(space, starts, options):
-            write(line)
-    return OK
-
-
-def _table(space: Space, starts: list[str], options: Options) -> list[str]:
-    from semlock._cli import columns, rows  # noqa: PLC0415 - for people
-
-    found = []
-    for name in space.list():
-        if not any(name.startswith(start) for start in starts):
-            continue
-        waiting = len(space.waiting(name))
-        for one in space.holders(name):
-            if one.state == "free":
-                continue
-            if options.json:
-                print_json(described(one, waiting))
-            else:
-                row = rows.Row(one, None, name)
-                row.waiting = [""] * waiting  # type: ignore[list-item]
-                found.append(row)
-    if not found:
-        return []
-    width = columns.columns_of(sys.stdout)
-    colour = columns.coloured(options.color, sys.stdout)
-    return [
-        columns.encodable(line) for line in rows.lines(found, width, colour=colour, full=False)
-    ]
-
-
-def watch(options: Options) -> int:
-    """Show the locks of a space again and again."""
-    from semlock._cli import child  # noqa: PLC0415 - for those that wait
-
-    child.interruptible()
-    url, starts = reading(options, named=False)
-    with connected(url) as space:
-        before = None
-        while True:
-            lines = _table(space, starts, options) or [f"no lock is held on {space.address}"]
-            if lines != before and not options.json:
-                if before is not None and sys.stdout is not None and sys.stdout.isatty():
-                    print("\x1b[H\x1b[J", end="")
-                for line in lines:
-                    write(line)
-                sys.stdout.flush()
-            if options.once:
-                return OK
-            before = lines
-            sleep(options.interval)
 
 
 def break_lock(options: Options) -> int:

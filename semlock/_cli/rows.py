@@ -20,9 +20,13 @@ from semlock._cli.systems import Eye
 from semlock._core.errors import LockPathError
 from semlock._core.queues import waiters
 from semlock._core.records import printable
+from semlock._core.status import remove
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     from semlock._core.status import LockStatus, StrPath
     from semlock.systems import System
 
@@ -43,12 +47,16 @@ class Row:
     __slots__ = ("found", "name", "system", "waiting")
 
     def __init__(
-        self, found: LockStatus, system: System | None, name: str | None = None
+        self,
+        found: LockStatus,
+        system: System | None,
+        name: str | None = None,
+        waiting: Sequence[Any] | None = None,
     ) -> None:
         self.found = found
         self.system = system
         self.name = name_of(found.path) if name is None else name
-        self.waiting = waiters(found.path, found.info)
+        self.waiting = waiters(found.path, found.info) if waiting is None else waiting
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -99,6 +107,11 @@ class Directory:
         self._eye = Eye(dialect)
         # Files that are no locks: not read again until they change.
         self._others: dict[str, tuple[int, int]] = {}
+
+    @staticmethod
+    def remove(found: LockStatus) -> LockStatus | None:
+        """Remove exactly the lock that was shown."""
+        return remove(found.path, only_if=found, force=True)
 
     def rows(self) -> list[Row]:
         """Give a row for each lock that is held."""

@@ -17,14 +17,27 @@ from semlock._cli.rows import Directory, Row
 from semlock._core.errors import SemlockError
 from semlock._core.records import printable
 from semlock._core.seconds import checked_pause
-from semlock._core.status import remove
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, TextIO
+    from typing import Any, Protocol, TextIO
 
-    from semlock._core.status import StrPath
+    from semlock._core.status import LockStatus, StrPath
+
+    class Source(Protocol):
+        """What has the locks that are shown: a directory, or a space on an engine."""
+
+        @property
+        def path(self) -> str:
+            """Where they are."""
+
+        def rows(self) -> list[Row]:
+            """Look at them again."""
+
+        def remove(self, found: LockStatus) -> LockStatus | None:
+            """Remove exactly the lock that was shown."""
+
 
 _HELP = "↑ ↓ select   i inspect   b break   / filter   s sort   ? keys   q quit"
 _KEYS = (
@@ -89,8 +102,8 @@ def closely(row: Row) -> list[str]:
 class Screen:
     """What is shown, and what the keys do; it knows no terminal."""
 
-    def __init__(self, directory: Directory, *, colour: bool = True) -> None:
-        self._directory = directory
+    def __init__(self, source: Source, *, colour: bool = True) -> None:
+        self._source = source
         self._colour = colour
         self._selected: str | None = None
         self._all: list[Row] = []
@@ -107,7 +120,7 @@ class Screen:
 
     def look(self) -> None:
         """Read the locks again."""
-        self._all = self._directory.rows()
+        self._all = self._source.rows()
         self._choose()
 
     def _choose(self) -> None:
@@ -186,11 +199,10 @@ class Screen:
             self._filter += key
         self._choose()
 
-    @staticmethod
-    def _break(row: Row) -> str:
+    def _break(self, row: Row) -> str:
         found = row.found
         try:
-            gone = remove(found.path, only_if=found, force=True)
+            gone = self._source.remove(found)
         except (SemlockError, OSError) as error:
             return str(error)
         return f"{found.path} was {'removed' if gone else 'released meanwhile'}."
@@ -239,7 +251,7 @@ class Screen:
         right = "  ".join(told)
         if len(right) > width - 12:
             right = right[-8:]
-        title = fit(printable(self._directory.path), max(1, width - len(right) - 1))
+        title = fit(printable(self._source.path), max(1, width - len(right) - 1))
         return [f"{BOLD}{title}{PLAIN} {right}" if self._colour else f"{title} {right}"]
 
     def _foot(self) -> list[str]:
@@ -296,9 +308,22 @@ def watch(
 
     ``OSError`` if the directory can't be read.  Returns 0.
     """
+    return show(
+        Directory(directory, dialect), interval=interval, once=once, color=color, out=out
+    )
+
+
+def show(
+    seen: Source,
+    *,
+    interval: float = 1.0,
+    once: bool = False,
+    color: str = "auto",
+    out: TextIO | None = None,
+) -> int:
+    """Show some locks until ``q``; without a terminal, once."""
     interval = checked_pause(interval, "interval")
     out = sys.stdout if out is None else out
-    seen = Directory(directory, dialect)
     colour = coloured(color, out)
     if once or not _is_terminal(out):
         rows = seen.rows()

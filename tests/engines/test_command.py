@@ -14,7 +14,9 @@ import pytest
 import semlock
 import servers
 from engine_urls import url_of
+from semlock._cli import engine_seen, watching
 from semlock._engines.facts import timing
+from semlock._events import stats
 from support import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its servers run on Linux")
@@ -311,3 +313,80 @@ def _runs(runner: int) -> bool:
             if file.read().rpartition(")")[2].split()[0] != "Z":
                 return True
     return False
+
+
+# ---------------------------------------------------------------- watch, stats and timeline
+
+
+@on_each
+def test_watch_shows_and_removes_locks_as_those_of_files(address, space):
+    lost = []
+    held = space.Lock("deploy", tag="v1", on_lost=lambda *_: lost.append(1))
+    held.acquire()
+    waiter = subprocess.Popen([sys.executable, "-m", "semlock", "wait", address()])
+    wait_until(lambda: space.waiting("deploy"), "it waits")
+    said = call("watch", "--json", address("")).stdout.splitlines()
+    assert [json.loads(line)["waiting"] for line in said] == [1]
+    assert "deploy" not in call("watch", "--once", address("no")).stdout
+    names = engine_seen.Names(space, ["dep"])
+    screen = watching.Screen(names, colour=False)
+    screen.look()
+    text = "\n".join(screen.draw(120, 20))
+    for word in (space.address, "deploy", "v1", "alive", str(os.getpid())):
+        assert word in text
+    for key in ("i", "x", "/", "n", "o", "\r"):
+        screen.key(key)
+    assert "No lock matches" in "\n".join(screen.draw(120, 20))
+    for key in ("\x1b", "b", "y"):
+        screen.key(key)
+    assert "was removed" in "\n".join(screen.draw(120, 20))
+    wait_until(lambda: lost, "the holder is told")
+    with pytest.raises(semlock.LockLostError):
+        held.release()
+    assert waiter.wait(PATIENCE) == 0
+
+
+def test_watch_goes_on_while_the_engine_is_away():
+    with servers.running(servers.Redis) as server:
+        with semlock.connect(url_of(server), ttl=1.5) as space:
+            names = engine_seen.Names(space, [""])
+            with space.Lock("deploy"):
+                screen = watching.Screen(names, colour=False)
+                screen.look()
+                server.kill()
+                screen.look()
+                text = "\n".join(screen.draw(200, 20))
+                assert "could not be listed" in text
+                assert "deploy" in text
+                server.start()
+                screen.look()
+                assert "could not" not in "\n".join(screen.draw(200, 20))
+
+
+def test_what_locks_on_an_engine_do_is_traced_drawn_and_counted(address, space, tmp_path):
+    trace, page = str(tmp_path / "trace.jsonl"), str(tmp_path / "page.html")
+    words = [sys.executable, "-m", "semlock", "run", "-q", address(), "--", "sleep", "0.3"]
+    environment = {**os.environ, "SEMLOCK_TRACE": trace}
+    started = [subprocess.Popen(words, env=environment) for _ in range(2)]
+    assert [one.wait(PATIENCE) for one in started] == [0, 0]
+    facts = [json.loads(line) for line in call("timeline", "-j", trace).stdout.splitlines()]
+    (wait,) = [fact for fact in facts if "wait" in fact]
+    assert wait["path"].endswith("/deploy")
+    assert wait["wait"] > 0.1
+    assert wait["behind"] in [one.pid for one in started]
+    assert call("timeline", "-o", page, trace).returncode == 0
+    with open(page) as file:
+        assert "deploy" in file.read()
+    before = semlock.stats().total
+    try:
+        with space.Lock("deploy") as lock:
+            assert not space.Lock("deploy").try_acquire()
+            path = lock.path
+        after = semlock.stats()
+    finally:
+        stats.stop()
+    assert (after.total.acquired, after.total.refused) == (
+        before.acquired + 1,
+        before.refused + 1,
+    )
+    assert after.locks[path].acquired == 1
