@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -19,17 +20,31 @@ if TYPE_CHECKING:
     from semlock._locks.kernel import KernelLock
 
 ENDING = ".part"
+_LONGEST_NAME = 255
+_ADDED = 1 + 16 + len(ENDING)
 
 
 def name_beside(path: str) -> str:
     """Give a new name in the same directory, for what is not finished."""
-    return f"{path}.{os.urandom(8).hex()}{ENDING}"
+    head, name = os.path.split(path)
+    return os.path.join(head, f"{_stem(name)}.{os.urandom(8).hex()}{ENDING}")
+
+
+def _stem(name: str) -> str:
+    """Give what temporary names begin with: the name, or a hash if they would be too long."""
+    raw = os.fsencode(name)
+    if len(raw) + _ADDED <= _LONGEST_NAME:
+        return name
+    from hashlib import blake2b  # noqa: PLC0415 - for long names only
+
+    return blake2b(raw, digest_size=16).hexdigest()
 
 
 def leftovers(path: str) -> list[str]:
     """List what killed processes have left under such names."""
     head, name = os.path.split(path)
-    size = len(name) + 1 + 16 + len(ENDING)
+    name = _stem(name)
+    size = len(name) + _ADDED
     with contextlib.suppress(OSError):
         return [
             os.path.join(head, other)
@@ -69,10 +84,18 @@ def sync(path: str) -> None:
         os.close(fd)
 
 
-def put(temporary: str, path: str) -> None:
-    """Put what is finished in place: a reader sees all of it, or what was there before."""
+def put(temporary: str, path: str, *, mode: int | None = None, replaces: bool = True) -> None:
+    """Put what is finished in place: a reader sees all of it, or what was there before.
+
+    Without ``replaces`` it is ``FileExistsError`` if another process was faster.
+    """
     sync(temporary)
-    os.replace(temporary, path)
+    if mode is not None:
+        os.chmod(temporary, mode)  # last: it may forbid reading, also to its owner
+    if replaces:
+        os.replace(temporary, path)
+    else:
+        os.link(temporary, path)
     if os.name != "nt":
         fd = os.open(os.path.dirname(path) or os.curdir, os.O_RDONLY)
         try:
@@ -90,29 +113,45 @@ def open_atomic(
     Readers see all of the new content or all of what was there before, also after a kill and
     after a loss of power.  A block that fails changes nothing.  ``mode`` is ``"w"`` or ``"wb"``,
     ``"x"`` or ``"xb"`` refuses to replace a file; ``options`` are those of ``open``.  A file that
-    is replaced keeps its permissions.  Writers don't exclude each other: use a lock for that.
+    is replaced keeps its permissions; a directory, a device or a FIFO is refused.  Writers don't
+    exclude each other: use a lock for that.
     """
     if mode not in ("w", "wb", "x", "xb", "wt", "xt"):
         raise ValueError(f'mode is "w", "wb", "x" or "xb", not {mode!r}')
     target = os.path.realpath(os.fspath(os.fsdecode(path)))
     if mode[0] == "x" and os.path.lexists(target):
-        raise FileExistsError(17, os.strerror(17), target)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+    keeps = _permissions_of(target)
     temporary, me = name_beside(target), os.getpid()
+
+    def opener(path: str, flags: int) -> int:
+        # Never open to more users than the file that it replaces.
+        return os.open(path, flags, 0o666 if keeps is None else keeps & 0o777 | 0o600)
+
     try:
-        with open(temporary, mode.replace("w", "x"), **options) as file:
+        with open(temporary, mode.replace("w", "x"), **{"opener": opener, **options}) as file:
             yield file
         if os.getpid() != me:
             return  # a child that was forked in the block: the file is its parent's
-        with contextlib.suppress(FileNotFoundError):
-            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
-        if mode[0] == "x":
-            sync(temporary)
-            os.link(temporary, target)  # FileExistsError if another process was faster
-        else:
-            put(temporary, target)
+        put(temporary, target, mode=keeps, replaces=mode[0] != "x")
     finally:
         if os.getpid() == me:
             discard(temporary)
+
+
+def _permissions_of(path: str) -> int | None:
+    """Give the permissions of a file that is to be replaced; ``None`` if there is none."""
+    try:
+        found = os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(found):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(found):  # a device or a FIFO would be gone
+        raise OSError(
+            errno.EINVAL, "only a regular file can be replaced, and this is none", path
+        )
+    return stat.S_IMODE(found)
 
 
 @contextmanager
@@ -135,15 +174,45 @@ def open_locked(
 
     reads = kind == "r" and not plus
     lock = KernelLock(name, shared=reads, timeout=timeout, mode=0o666)
+    me = os.getpid()
     with _descriptor(lock, name, reads=reads) as opened, lock:
-        fd = lock.fileno() if opened is None else opened
-        if kind == "w":
-            os.ftruncate(fd, 0)
-        as_is = mode.replace("w", "r+") if kind == "w" and not plus else mode.replace("w", "r")
-        with open(fd, as_is, closefd=False, **options) as file:
-            if kind == "a":
-                file.seek(0, os.SEEK_END)
-            yield file
+        fd = _opened_again(lock, name, reads=reads) if opened is None else opened
+        try:
+            if kind == "w":
+                os.ftruncate(fd, 0)
+            as_is = mode.replace("w", "r") if plus or kind != "w" else mode.replace("w", "r+")
+            with open(fd, as_is, closefd=False, **options) as file:
+                if kind == "a":
+                    file.seek(0, os.SEEK_END)
+                try:
+                    yield file
+                finally:
+                    if os.getpid() != me:
+                        _write_no_more(fd)
+        finally:
+            if opened is None:
+                os.close(fd)
+
+
+def _opened_again(lock: KernelLock, name: str, *, reads: bool) -> int:
+    """Open the locked file by a descriptor that stays open in a child.
+
+    The lock's is closed there, and a file object of the child would write to whatever file has
+    its number then.
+    """
+    while True:
+        fd = os.open(name, (os.O_RDONLY if reads else os.O_RDWR) | os.O_CLOEXEC)
+        if os.path.samestat(os.fstat(fd), os.fstat(lock.fileno())):
+            return fd
+        os.close(fd)
+        lock.check()  # LockLostError: the path leads to another file by now
+
+
+def _write_no_more(fd: int) -> None:
+    """Have a child's copy of an open file write nowhere: what is buffered is its parent's."""
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, fd, inheritable=False)
+    os.close(null)
 
 
 @contextmanager

@@ -403,6 +403,50 @@ def test_an_exclusive_atomic_file_replaces_nothing(tmp_path, names):
     assert (target.read_text(), names()) == ("first", ["state"])
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no FIFOs")
+@pytest.mark.parametrize("mode", ["w", "x"])
+def test_what_is_no_regular_file_is_not_replaced(tmp_path, names, mode):
+    """As root, a device would be lost to all programs of the machine."""
+    os.mkfifo(tmp_path / "fifo")
+    os.mkdir(tmp_path / "directory")
+    before = names()
+    for name in before:
+        with pytest.raises(OSError, match=name), semlock.open_atomic(tmp_path / name, mode):
+            pytest.fail("the block began")
+    assert names() == before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no such permissions")
+def test_what_replaces_a_private_file_is_private_all_the_time(tmp_path):
+    target = tmp_path / "key"
+    for permissions in (0o600, 0o400, 0o640, 0o200):
+        target.unlink(missing_ok=True)
+        target.write_text("old")
+        target.chmod(permissions)
+        with semlock.open_atomic(target) as file:
+            file.write("new")
+            assert os.fstat(file.fileno()).st_mode & 0o777 & ~permissions & 0o077 == 0
+        assert target.stat().st_mode & 0o777 == permissions
+
+
+@pytest.mark.parametrize("length", [233, 234, 250, 255])
+def test_a_name_may_be_as_long_as_the_filesystem_allows(tmp_path, names, length):
+    name = "n" * length
+    with semlock.open_atomic(tmp_path / name) as file:
+        file.write("whole")
+    assert names() == [name]
+    if length <= 250:  # the lock's name is longer by 5
+
+        def make(temporary):
+            Path(temporary).write_text("made")
+
+        os.unlink(tmp_path / name)
+        left = semlock._locks.placing.name_beside(str(tmp_path / name))
+        Path(left).write_text("what a killed process has left")
+        semlock.once(tmp_path / name, make)
+        assert kept_aside(names()) == [name]
+
+
 @pytest.mark.parametrize("mode", ["r", "a", "w+", "", "rw"])
 def test_other_modes_are_refused(tmp_path, mode):
     with pytest.raises(ValueError, match="mode is"), semlock.open_atomic(tmp_path / "x", mode):
@@ -469,3 +513,29 @@ def test_reading_what_is_not_there_makes_no_file(tmp_path, names):
 def test_odd_modes_are_refused(tmp_path, mode):
     with pytest.raises(ValueError, match="mode is"), semlock.open_locked(tmp_path / "x", mode):
         pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("mode", ["w", "r+", "a"])
+def test_a_child_that_leaves_the_block_writes_nothing(tmp_path, mode):
+    """Neither what its parent has not written yet, nor to a file that has the lock's number."""
+    target, other = tmp_path / "data", tmp_path / "other"
+    target.write_text("")
+    other.write_text("another file of the child")
+    me = os.getpid()
+    try:
+        with semlock.open_locked(target, mode) as file:
+            file.write("once ")
+            child = os.fork()
+            if child == 0:
+                kept = [os.open(other, os.O_RDWR) for _ in range(8)]
+            else:
+                assert os.waitpid(child, 0)[1] == 0
+                file.write("only")
+    finally:
+        if os.getpid() != me:
+            for fd in kept:
+                os.close(fd)
+            os._exit(0)
+    assert target.read_text() == "once only"
+    assert other.read_text() == "another file of the child"
