@@ -36,10 +36,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=("all", "alone", "waiting", "crowds", "command", "engines"),
+        choices=("all", "alone", "fresh", "polls", "waiting", "crowds", "command", "engines"),
         default="all",
-        help="only the cost of uncontended locks, of waiting, of crowds, of the command, or of "
-        "locks on servers",
+        help="only the cost of uncontended locks, of fresh processes that wait, of polls of many "
+        "locks, of waiting, of crowds, of the command, or of locks on servers",
     )
     parser.add_argument("--tmpfs", metavar="DIR", help="a directory in memory (/dev/shm)")
     parser.add_argument("--disk", metavar="DIR", help="a directory on a disk")
@@ -100,6 +100,26 @@ def _alone(memory: str, disk: str, arguments: argparse.Namespace) -> tuple[str, 
     return report.alone(found), {report.PICTURE: plot.svg(found)}
 
 
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _fresh(memory: str, arguments: argparse.Namespace) -> tuple[str, dict[str, str]]:
+    from benchmarks.users import plot, report
+    from benchmarks.users.fresh import measure_fresh
+
+    found = measure_fresh(memory, 6 if arguments.quick else 80, _say)
+    return report.fresh(found), {plot.FRESH_PICTURE: plot.fresh_svg(found)}
+
+
+def _polls(memory: str, arguments: argparse.Namespace) -> tuple[str, dict[str, str]]:
+    from benchmarks.users import plot, report
+    from benchmarks.users.polls import FULL, QUICK, measure_polls
+
+    found = measure_polls(memory, QUICK if arguments.quick else FULL, _say)
+    return report.polls(found), {plot.POLLS_PICTURE: plot.polls_svg(found)}
+
+
 def _waiting(memory: str, arguments: argparse.Namespace) -> tuple[str, dict[str, str]]:
     from benchmarks.waiting import plot, report
     from benchmarks.waiting.plan import FULL, QUICK
@@ -138,8 +158,14 @@ def _run(arguments: argparse.Namespace) -> None:
     files: dict[str, str] = {}
     with _directories(arguments) as (memory, disk):
         # Waiting first: it starts from a process in which nothing was measured yet.
+        if arguments.part in ("all", report.FRESH):
+            parts[report.FRESH], pictures = _fresh(memory, arguments)
+            files |= pictures
         if arguments.part in ("all", report.WAITING):
             parts[report.WAITING], pictures = _waiting(memory, arguments)
+            files |= pictures
+        if arguments.part in ("all", report.POLLS):
+            parts[report.POLLS], pictures = _polls(memory, arguments)
             files |= pictures
         if arguments.part in ("all", report.CROWDS):
             parts[report.CROWDS], pictures = _crowds(memory, arguments)

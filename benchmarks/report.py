@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 PICTURE = "benchmarks.svg"
 PAGE = "benchmarks.md"
 
-ALONE, WAITING, CROWDS = "alone", "waiting", "crowds"
-COMMAND, ENGINES = "command", "engines"
-_PARTS = (ALONE, WAITING, CROWDS, COMMAND, ENGINES)
+ALONE, FRESH, POLLS = "alone", "fresh", "polls"
+WAITING, CROWDS, COMMAND, ENGINES = "waiting", "crowds", "command", "engines"
+_PARTS = (ALONE, FRESH, POLLS, WAITING, CROWDS, COMMAND, ENGINES)
 _MARK = re.compile(r"^<!-- part: (\w+) -->\n", re.MULTILINE)
 
 _HOW_TO_READ = """\
