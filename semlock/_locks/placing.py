@@ -201,7 +201,7 @@ def _opened_again(lock: KernelLock, name: str, *, reads: bool) -> int:
     its number then.
     """
     while True:
-        fd = os.open(name, (os.O_RDONLY if reads else os.O_RDWR) | os.O_CLOEXEC)
+        fd = os.open(name, os.O_RDONLY if reads else os.O_RDWR)
         if os.path.samestat(os.fstat(fd), os.fstat(lock.fileno())):
             return fd
         os.close(fd)
