@@ -129,7 +129,9 @@ def open_atomic(
         return os.open(path, flags, 0o666 if keeps is None else keeps & 0o777 | 0o600)
 
     try:
-        with open(temporary, mode.replace("w", "x"), **{"opener": opener, **options}) as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        fd = options.pop("opener", opener)(temporary, flags)
+        with _writing(fd, temporary, mode.replace("x", "w"), options, owns=True) as file:
             yield file
         if os.getpid() != me:
             return  # a child that was forked in the block: the file is its parent's
@@ -155,6 +157,43 @@ def _permissions_of(path: str) -> int | None:
 
 
 @contextmanager
+def _writing(
+    fd: int, name: str, mode: str, options: Any, *, owns: bool = False
+) -> Generator[IO[Any], None, None]:
+    """Give a file object on a descriptor, and write out its buffer at the end.
+
+    Not if the program has closed the descriptor meanwhile: the number may be another file's.  And
+    not in a child that was forked in the block: its buffer is a copy, and its parent writes it.
+    """
+    me, made = os.getpid(), os.fstat(fd)
+
+    def is_open() -> bool:
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(fd), made)
+        return False
+
+    file: Any = None
+    try:
+        file = open(fd, mode, closefd=False, **options)  # noqa: SIM115 - closed below
+        buffer = getattr(file, "buffer", file)
+        raw = getattr(buffer, "raw", buffer)
+        raw.name = name
+        try:
+            yield file
+            if os.getpid() == me and not is_open():
+                raise OSError(
+                    errno.EBADF, "its descriptor was closed while it was written", name
+                )
+        finally:
+            if os.getpid() != me or not is_open():
+                raw.close()  # without the descriptor, and then there is nothing to write to
+            file.close()
+    finally:
+        if owns and is_open():
+            os.close(fd)
+
+
+@contextmanager
 def open_locked(
     path: StrPath, mode: str = "r", *, timeout: float | None = None, **options: Any
 ) -> Generator[IO[Any], None, None]:
@@ -174,24 +213,15 @@ def open_locked(
 
     reads = kind == "r" and not plus
     lock = KernelLock(name, shared=reads, timeout=timeout, mode=0o666)
-    me = os.getpid()
     with _descriptor(lock, name, reads=reads) as opened, lock:
         fd = _opened_again(lock, name, reads=reads) if opened is None else opened
-        try:
+        as_is = mode.replace("w", "r") if plus or kind != "w" else mode.replace("w", "r+")
+        with _writing(fd, name, as_is, options, owns=opened is None) as file:
             if kind == "w":
-                os.ftruncate(fd, 0)
-            as_is = mode.replace("w", "r") if plus or kind != "w" else mode.replace("w", "r+")
-            with open(fd, as_is, closefd=False, **options) as file:
-                if kind == "a":
-                    file.seek(0, os.SEEK_END)
-                try:
-                    yield file
-                finally:
-                    if os.getpid() != me:
-                        _write_no_more(fd)
-        finally:
-            if opened is None:
-                os.close(fd)
+                file.truncate(0)
+            elif kind == "a":
+                file.seek(0, os.SEEK_END)
+            yield file
 
 
 def _opened_again(lock: KernelLock, name: str, *, reads: bool) -> int:
@@ -206,13 +236,6 @@ def _opened_again(lock: KernelLock, name: str, *, reads: bool) -> int:
             return fd
         os.close(fd)
         lock.check()  # LockLostError: the path leads to another file by now
-
-
-def _write_no_more(fd: int) -> None:
-    """Have a child's copy of an open file write nowhere: what is buffered is its parent's."""
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, fd, inheritable=False)
-    os.close(null)
 
 
 @contextmanager

@@ -234,3 +234,47 @@ def test_a_wait_that_lost_its_descriptors_reads_nothing_of_others_and_does_not_s
         assert spent < 0.03
     assert program.run("thread.join(10), lock.held") == (None, True)
     assert program.run("os.read(reader, 100)") == b"theirs"
+
+
+WRITTEN = {
+    "open_atomic": "semlock.open_atomic(target, 'w')",
+    "open_atomic, bytes": "semlock.open_atomic(target, 'wb')",
+    "open_locked": "semlock.open_locked(target, 'r+')",
+}
+
+
+@pytest.mark.parametrize("reused", [True, False], ids=["reused", "closed"])
+@pytest.mark.parametrize("how", WRITTEN)
+def test_a_buffer_is_never_written_to_what_has_the_files_number(program, tmp_path, how, reused):
+    target = tmp_path / "target"
+    target.write_text("as it was")
+    text = b"new" if "bytes" in how else "new"
+    program.run(
+        f"target = {str(target)!r}\ntold = None\ntry:\n"
+        f"    with {WRITTEN[how]} as file:\n"
+        f"        _ = file.write({text!r}); number = file.fileno()\n"
+        f"        {'put_database_at(number)' if reused else 'os.close(number)'}\n"
+        "except (OSError, semlock.LockLostError) as error:\n    told = repr(error)\n"
+        "del file; import gc; _ = gc.collect()"
+    )
+    assert "was closed" in program.run("told")
+    assert program.run("is_database(number)") == reused
+    assert target.read_text() == "as it was"
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
+
+
+@pytest.mark.parametrize("how", WRITTEN)
+def test_a_forked_child_writes_nothing_of_what_its_parent_has_in_a_buffer(
+    program, tmp_path, how
+):
+    target = tmp_path / "target"
+    target.write_text("abc")
+    text = b"new" if "bytes" in how else "new"
+    program.run(
+        f"target = {str(target)!r}\nchild = None\ntry:\n"
+        f"    with {WRITTEN[how]} as file:\n"
+        f"        _ = file.write({text!r}); child = os.fork()\n"
+        "        if child: _ = os.waitpid(child, 0)\n"
+        "finally:\n    if child == 0: os._exit(0)"
+    )
+    assert target.read_text() == "new"

@@ -414,7 +414,7 @@ def test_a_crowd_of_tasks_knows_who_of_them_holds(where):
     asyncio.run(main())
 
 
-FORMS = {
+LINKED = {
     "Lock": lambda path: semlock.Lock(path).acquire,
     "AsyncLock": lambda path: semlock.AsyncLock(path).acquire,
     "SlotLock": lambda path: semlock.SlotLock(path, 2).acquire,
@@ -427,13 +427,13 @@ FORMS = {
 
 @pytest.mark.skipif(sys.platform == "win32", reason="making links needs a right there")
 @pytest.mark.parametrize("leads_to", ["t.lock", "missing/t.lock", "link.lock"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", LINKED)
 def test_a_link_is_no_lock_and_nothing_is_made_where_it_leads(tmp_path, form, leads_to):
     """Two programs, of which one names the link, would each hold a lock of their own."""
     link = tmp_path / "link.lock"
     link.symlink_to(leads_to)
     with pytest.raises(semlock.LockPathError, match="symbolic link"):
-        taken = FORMS[form](str(link))(timeout=0)
+        taken = LINKED[form](str(link))(timeout=0)
         if form.startswith("Async"):
             asyncio.run(taken)
     assert os.readlink(link) == leads_to
