@@ -178,7 +178,7 @@ def _behind_stopped(
                 time.sleep(0.3)
                 for member in dead.members:
                     os.kill(member.pid, signal.SIGSTOP)
-                if way == "waiting":
+                if way.startswith("waiting"):
                     live.tell("enter", 0)
                     time.sleep(0.3)
                     left = holder.ask("leave", 0)
@@ -242,10 +242,11 @@ def _measure(field: Field, events: str, plan: _Plan, found: CrowdResults) -> Non
                 field.say(f"{count:,} tasks in {loop}, {kind}, {events} …")
                 crowd = _tasks(field, loop, kind, events, count, plan.idle)
                 found.crowds += [] if crowd is None else [crowd]
-    if events == HEARS:
-        for way in ("waiting", "try_acquire again and again"):
+    if events in (HEARS, NOTHING):
+        unheard = "" if events == HEARS else f", {events}"
+        for way in (f"waiting{unheard}", f"try_acquire again and again{unheard}"):
             for count in plan.stopped:
                 field.say(f"{count} stopped, {way} …")
-                for kind in _SOME if way == "waiting" else ("fair",):
+                for kind in _SOME if way.startswith("waiting") else ("fair",):
                     stopped = _behind_stopped(field, kind, way, count, plan.rounds)
                     found.stopped += [] if stopped is None else [stopped]
