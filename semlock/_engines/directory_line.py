@@ -118,6 +118,10 @@ class Lines:
                 name, items = _decoded(os.path.join(directory, f"c.{version}.{newest[3]}"))
             except FileNotFoundError:
                 continue  # the line has another version by now
+            except PermissionError:
+                if sys.platform != "win32":
+                    raise
+                continue  # it is being removed there
             return Line(directory, version, pointer, items, old), name
         raise Away(f"{directory} changes at each look")
 

@@ -290,7 +290,7 @@ def engine_world(name: str, request):
             name, space_on(server, OnEngine.ttl), lambda: MemoryEngine(server, OnEngine.ttl)
         )
     if name == "directory":
-        url = f"file://{request.getfixturevalue('tmp_path')}"
+        url = request.getfixturevalue("tmp_path").as_uri()
     else:
         url = url_of(request.getfixturevalue(f"{name}_server"))
     prefix = uuid.uuid4().hex

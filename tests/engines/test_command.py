@@ -32,7 +32,7 @@ def engine(request):
     """An address, to which a name is added, and what stands behind it."""
     name = getattr(request, "param", "redis")
     if name == "directory":
-        url = f"file://{request.getfixturevalue('tmp_path')}"
+        url = request.getfixturevalue("tmp_path").as_uri()
     else:
         url = url_of(request.getfixturevalue(f"{name}_server"))
     return url, f"prefix={uuid.uuid4().hex}"

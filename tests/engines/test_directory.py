@@ -31,8 +31,10 @@ from support import PATIENCE, wait_until
 
 STRESS_SECONDS = float(os.environ.get("SEMLOCK_STRESS_SECONDS", "10"))
 TTL = 1.0
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="the suites of spaces and of behaviour run there"
+)
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="namespaces are Linux'")
-forks = pytest.mark.skipif(sys.platform == "win32", reason="kills and stops by signals")
 
 HOLDER = """
 import sys, time
@@ -106,7 +108,6 @@ def other_host(tmp_path):
 # ---------------------------------------------------------------- one machine
 
 
-@forks
 def test_a_killed_holder_of_this_machine_is_dead_at_once(url, space):
     for _ in range(3):
         with Holder(url, ttl=60) as holder:
@@ -120,7 +121,6 @@ def test_a_killed_holder_of_this_machine_is_dead_at_once(url, space):
     ]
 
 
-@forks
 def test_a_holder_that_is_stopped_beyond_its_lease_has_lost(url, space):
     with Holder(url) as holder:
         holder.process.send_signal(signal.SIGSTOP)
@@ -349,7 +349,6 @@ def test_a_holder_behind_an_attribute_cache_has_its_slack_more(url, space):
      ("file:///tmp%00x", "null"), ("file:///" + "x" * 5000, "too long"),
      ("file:///tmp?color=red", "color")],
 )  # fmt: skip
-@pytest.mark.skipif(sys.platform == "win32", reason="paths of POSIX")
 def test_a_directory_that_can_be_none_is_told_at_once(address, what):
     began = time.monotonic()
     with pytest.raises(semlock.LockEngineError, match=what):
@@ -360,7 +359,6 @@ def test_a_directory_that_can_be_none_is_told_at_once(address, what):
 @pytest.mark.parametrize(
     "address", ["file://tmp/locks", "file://u:SECRET@h/locks", "file:/tmp"]
 )
-@pytest.mark.skipif(sys.platform == "win32", reason="a host is a server there")
 def test_a_wrong_address_of_a_directory_is_told(address):
     with pytest.raises(ValueError) as failure:
         semlock.connect(address)
@@ -486,7 +484,6 @@ def test_the_command_takes_directories(url, space):
 # ---------------------------------------------------------------- histories
 
 
-@forks
 def test_a_short_history_in_a_directory(url, tmp_path):
     made = Workers(url, tmp_path, 2.0, 2, [false_clock(36000), false_clock(-36000)])
     try:

@@ -35,7 +35,7 @@ def pair(request):
         spaces = space_on(server, TTL), space_on(server, TTL)
     else:
         if request.param == "directory":
-            url = f"file://{request.getfixturevalue('tmp_path')}"
+            url = request.getfixturevalue("tmp_path").as_uri()
         else:
             url = url_of(request.getfixturevalue(f"{request.param}_server"))
         prefix = uuid.uuid4().hex
