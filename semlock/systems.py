@@ -17,8 +17,6 @@ place: ``semlock status --dialect mypackage.locks:INI build.lock``.
 
 from __future__ import annotations
 
-from semlock._core.errors import LockRecordError
-
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,6 +150,8 @@ class System:
 
     def read(self, content: bytes) -> LockInfo | None:
         """Read a record; ``None`` if it is none of this system."""
+        from semlock._core.errors import LockRecordError  # noqa: PLC0415 - for those who read
+
         try:
             return self.decode(content)
         except LockRecordError:
@@ -263,6 +263,8 @@ def recognise(content: bytes) -> tuple[System, LockInfo]:
     for system in weak:
         if (info := system.recognise(content)) is not None:
             return system, info
+    from semlock._core.errors import LockRecordError  # noqa: PLC0415 - for those who read
+
     raise LockRecordError("the content is no record of any lock system")
 
 

@@ -52,6 +52,9 @@ CORE = {
     "_cli.plain", "_core.capi", "_core.compiled", "_core.compiled.lib", "_core.identity",
     "_core.outcomes", "_core.paths", "_core.records",
 }  # fmt: skip
+TABLES = {
+    "_cli.flock_verb", "_cli.options", "_cli.parsing", "_cli.table", "_cli.verbs", "systems",
+}  # fmt: skip
 # Small ones of Python, which import nothing.
 OTHERS = {"__future__", "_cffi_backend", "_operator", "_signal", "_socket", "errno", "fcntl"}
 
@@ -59,7 +62,7 @@ OWNER = ["--owner-pid", str(os.getpid())]
 CALLS = {
     "status": (["status"], START, 7),
     "try": (["try"], START | CORE | {"_cli.owners", "_cli.subshells"}, None),
-    "try, for an owner": (["try", *OWNER], None, 38),
+    "try, for an owner": (["try", *OWNER], START | CORE | TABLES, 38),
     "release": (
         ["release"],
         START | CORE | {"_cli.owners", "_cli.subshells", "_core.inside"},
