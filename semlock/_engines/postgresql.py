@@ -125,6 +125,10 @@ class PostgresEngine:
             "default_transaction_isolation = 'read committed'",
             "synchronous_commit = off",  # the table is unlogged, and fences are at least the time
             "client_min_messages = error",
+            # A plan that is made while the table is small would read all of it, with the rows
+            # that are gone, as long as the session lasts; an index forgets those.
+            "enable_seqscan = off",
+            "enable_bitmapscan = off",
             "statement_timeout = 0",
             "lock_timeout = 0",
             "idle_session_timeout = 0",

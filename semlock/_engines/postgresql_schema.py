@@ -4,7 +4,7 @@ The witness of an entry is an advisory lock that its client's session holds: it 
 session, at once.  So the table need not survive a crash, which ends all sessions, and is unlogged.
 """
 
-VERSION = 1
+VERSION = 2
 
 # The first keys of the advisory locks: of witnesses, and of names while they are changed.
 _WITNESS = 1936026988
@@ -51,7 +51,7 @@ CREATE OR REPLACE FUNCTION semlock.enter(
   its_name text, its_token text, its_room integer, its_client text, own integer, its_record bytea,
   waits boolean, OUT state integer, OUT number bigint, OUT behind integer)
 LANGUAGE plpgsql AS $$
-DECLARE r record; now_at bigint; known bigint; its_witness integer;
+DECLARE r record; now_at bigint; known bigint; its_witness integer; alone boolean;
 BEGIN
   PERFORM pg_advisory_xact_lock({_NAME}, hashtext(its_name));
   SELECT e.number, e.witness INTO known, its_witness
@@ -68,8 +68,14 @@ BEGIN
       PERFORM setval('semlock.fence', now_at);
       number := now_at;
     END IF;
+    -- The only entry of its line holds: that is most of them, and needs no second version of it.
+    alone := NOT EXISTS (SELECT 1 FROM semlock.entry e WHERE e.name = its_name);
     INSERT INTO semlock.entry
-      VALUES (its_name, number, its_token, its_room, own, its_client, its_record);
+      VALUES (its_name, number, its_token, its_room, own, its_client, its_record, alone);
+    IF alone THEN
+      state := 1;
+      RETURN;
+    END IF;
   ELSE
     number := known;
   END IF;

@@ -286,3 +286,27 @@ def test_a_user_who_may_not_make_the_schema_is_told(url, admin):
 def test_a_read_only_server_is_refused(url):
     with pytest.raises(semlock.LockEngineError, match="read-only"):
         semlock.connect(url + "?options=-c%20default_transaction_read_only%3Don", ttl=3)
+
+
+def scans(space, admin) -> tuple[int, int]:
+    """Count how often all of the table was read, and how often it was updated."""
+    space.client.engine._main.ask("SELECT pg_stat_force_next_flush()", within=5)
+    row = admin.execute(
+        "SELECT seq_scan, n_tup_upd FROM pg_stat_user_tables WHERE relname = 'entry'"
+    )
+    return row.fetchone()
+
+
+def test_a_pair_reads_no_rows_that_are_gone_and_updates_none(space, admin):
+    """A plan for a small table would read all of it, for as long as the session lasts."""
+    if admin.info.server_version < 150000:
+        pytest.skip("its counters come late")
+    lock = space.Lock("deploy")
+    admin.execute("VACUUM ANALYZE semlock.entry")
+    lock.acquire()
+    lock.release()
+    before = scans(space, admin)
+    for _ in range(50):
+        lock.acquire()
+        lock.release()
+    assert scans(space, admin) == before
