@@ -278,3 +278,19 @@ def test_a_forked_child_writes_nothing_of_what_its_parent_has_in_a_buffer(
         "finally:\n    if child == 0: os._exit(0)"
     )
     assert target.read_text() == "new"
+
+
+def test_a_kernel_lock_whose_descriptor_was_closed_is_lost_and_says_why(program, tmp_path):
+    file = tmp_path / "kernel"
+    program.run(
+        f"lock = semlock.KernelLock({str(file)!r}); _ = lock.acquire()\n"
+        "number = number_of(lock); put_database_at(number)\ntold = []\n"
+        "for act in (lock.check, lock.release):\n"
+        "    try: act()\n    except semlock.LockLostError as error: told.append(str(error))"
+    )
+    told = program.run("told")
+    assert len(told) == 2
+    assert "closed its descriptor" in told[0]
+    assert "no process has locked it now" in told[0]
+    assert program.run("is_database(number)")
+    assert semlock.KernelLock(file).status().state == "free"

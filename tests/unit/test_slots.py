@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import semlock
+import semlock.policy
 from semlock import SlotLock
 from semlock._core.capi import POOL, drain_pool
 from support import Child, Taking, in_a_fork, take_away, wait_until
