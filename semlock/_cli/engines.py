@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from semlock._cli.grammar import BAD, HELD, OK, UsageError
+from semlock._cli.grammar import BAD, HELD, OK, Options, UsageError
 from semlock._cli.output import describe, print_json, print_line, print_wrapped, say
 from semlock._cli.running import shell_word
 from semlock._cli.table import find
@@ -19,14 +19,18 @@ from semlock._engines.space import connect_to
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from semlock._cli.grammar import Options
     from semlock._core.status import LockStatus
     from semlock._engines.space import Space
 
 URL = "SEMLOCK_URL"
 
 # The verbs whose operand is a lock's name; that of others may be a directory.
-_OF_LOCKS = ("run", "try", "acquire", "release", "status", "wait", "break")
+_OF_LOCKS = ("run", "try", "acquire", "release", "refresh", "status", "wait", "break")
+# Options that say nothing of a lock on an engine.
+_OF_FILES = (
+    "dialect", "kernel", "durability", "make_dirs", "follow", "stale", "owner", "user",
+    "session", "token_file", "ttl", "environment", "purpose", "allow", "refreshes",
+)  # fmt: skip
 
 
 def are_meant(options: Options) -> bool:
@@ -49,6 +53,16 @@ def _is_engines(word: str, options: Options) -> bool:
 
 def act(options: Options) -> int:
     """Do what a call asks for, whose operands name an engine."""
+    for name in _OF_FILES:
+        if getattr(options, name) != getattr(Options, name):
+            word = "no-auto-refresh" if name == "refreshes" else name.replace("_", "-")
+            instead = (
+                ", whose lease is ?ttl=SECONDS behind the address" if word == "ttl" else ""
+            )
+            raise UsageError(
+                f"--{word} is for files, not for locks on an engine{instead}",
+                find(options.verb),
+            )
     where = {
         "run": ("engine_run", "run"),
         "try": ("engine_owned", "attempt"),
@@ -65,7 +79,11 @@ def act(options: Options) -> int:
         "status": status, "wait": wait, "break": break_lock, "doctor": doctor,
     }  # fmt: skip
     if options.verb not in verbs:
-        raise UsageError(f"{options.verb} is for files", find(options.verb))
+        why = ": a lock on an engine is renewed while it is held"
+        raise UsageError(
+            f"{options.verb} is for files{why if options.verb == 'refresh' else ''}",
+            find(options.verb),
+        )
     return verbs[options.verb](options)
 
 

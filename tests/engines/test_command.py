@@ -273,6 +273,27 @@ def test_wrong_addresses_are_told(address, tmp_path):
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "option",
+    ["--durability=full", "--make-dirs", "--kernel", "--dialect=sema", "--ttl=3", "--stale=3",
+     "--owner=x", "--allow=SAME_USER", "--follow=self", "--no-auto-refresh"],
+)  # fmt: skip
+def test_an_option_that_would_do_nothing_is_refused(option, tmp_path):
+    """Before anything is asked of a server, so none is needed."""
+    done = call("run", "-n", option, f"file://{tmp_path}/deploy", "--", "true")
+    assert done.returncode == 2
+    assert f"{option.split('=')[0]} is for files" in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_refresh_does_not_take_a_lock_on_an_engine_for_a_lost_file(tmp_path):
+    """It said that the lock was lost, and to stop what relies on it."""
+    done = call("refresh", "deploy", SEMLOCK_URL=f"file://{tmp_path}", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "refresh is for files" in done.stderr
+    assert "lost" not in done.stderr
+
+
 @pytest.mark.parametrize("answer", ["end", "warn"])
 def test_run_ends_its_command_before_another_can_hold(answer, tmp_path):
     with servers.running(servers.Redis) as server:
