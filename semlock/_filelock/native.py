@@ -34,10 +34,6 @@ class UnixFileLock(HeldBySemlock):
         refuse_directory(path)
         return KernelLock(path, **options_of(context))
 
-    def _before_try(self, context: Context, inner: Any) -> None:
-        if context.mode != UNSET_MODE:
-            make_with_mode(inner.path, context.mode)
-
     def _obtain(
         self,
         context: Context,
@@ -84,29 +80,8 @@ def refuse_directory(path: str) -> None:
 
 def options_of(context: Context) -> dict[str, Any]:
     """Give the options of semlock's lock."""
-    return {"mode": 0o666 if context.mode == UNSET_MODE else context.mode}
-
-
-def make_with_mode(path: str, mode: int) -> None:
-    """Make a lock file with exactly these permissions, if there is none.
-
-    Making it takes no lock, so it may happen before the try.  An error is the try's to report.
-    """
-    if os.path.lexists(path):
-        return
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        fd = os.open(path, flags, mode)
-    except OSError:
-        return
-    try:
-        if hasattr(os, "fchmod"):
-            os.fchmod(fd, mode)  # whatever the umask is
-    except PermissionError:
-        pass
-    finally:
-        os.close(fd)
+    exact = context.mode != UNSET_MODE
+    return {"mode": context.mode if exact else 0o666, "exact_mode": exact}
 
 
 WindowsFileLock = UnixFileLock

@@ -62,7 +62,7 @@ class Stale:
 class SoftLock(LockInFile):
     """semlock's lock with filelock's record."""
 
-    __slots__ = ("_permissions",)
+    __slots__ = ()
 
     # Waiters of this package stand in a queue; the core tries for the first of them.
     _turns = TAKE_TURNS
@@ -72,11 +72,11 @@ class SoftLock(LockInFile):
         super().__init__(
             path,
             mode=0o644 if mode == UNSET_MODE else mode & 0o755,
+            exact_mode=mode != UNSET_MODE,
             policy=Stale(lifetime),
             durability="none",
             **options,
         )
-        self._permissions = None if mode == UNSET_MODE else mode & 0o755
         self._native.fleeting = 1  # the directory has no other files than filelock would leave
 
     def _compose(self, owner: Process | None) -> capi.Record:
@@ -93,11 +93,8 @@ class SoftLock(LockInFile):
         return decode(content)
 
     def fileno(self) -> int:
-        """Give the descriptor of the held file, with the permissions that were asked for."""
-        fd = int(self._native.file.handle)
-        if self._permissions is not None and fd >= 0 and sys.platform != "win32":
-            os.fchmod(fd, self._permissions)
-        return fd
+        """Give the descriptor of the held file."""
+        return int(self._native.file.handle)
 
 
 class SoftFileLock(HeldBySemlock):
