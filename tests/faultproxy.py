@@ -18,6 +18,8 @@ from servers import LOOPBACK
 # Closing sends a reset, so that the peer's next call fails at once.
 _RESET = struct.pack("ii", 1, 0)
 _SIZE = 1 << 16
+# Seconds after which a server's keepalives end the connection of a client that has vanished.
+_KEEPALIVE = 4.0
 
 
 class Fault:
@@ -63,6 +65,7 @@ class FaultProxy:
         self._flowing = threading.Event()
         self._flowing.set()
         self._closed = self._refuses = False
+        self._ended = threading.Event()
         self._delays = {"request": 0.0, "answer": 0.0}
         self.requests: list[bytes] = []  # what clients have sent, piece by piece
         self.passed: list[bytes] = []  # what of it the server was sent
@@ -116,6 +119,7 @@ class FaultProxy:
     def close(self) -> None:
         """End everything, the threads too."""
         self._closed = True
+        self._ended.set()
         self._flowing.set()
         self._delays = {"request": 0.0, "answer": 0.0}
         with contextlib.suppress(OSError):
@@ -188,8 +192,10 @@ class FaultProxy:
                 target.sendall(data)
                 if kind == "request":
                     self.passed.append(data)
-            if kind == "request" and link.held_up and not self._closed:
-                return  # the end of the client was lost in the partition
+            if kind == "request" and link.held_up:
+                # The end of the client was lost in the partition: the server notices it when it
+                # asks whether the connection lives.
+                self._ended.wait(_KEEPALIVE)
         except OSError:
             pass
         self._flowing.wait()  # an end passes on as little as data does
