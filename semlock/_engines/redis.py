@@ -36,6 +36,7 @@ _SHA = hashlib.sha1(SCRIPT.encode()).hexdigest()  # noqa: S324 - Redis names scr
 # Entries of one request of a renewal.
 _BATCH = 200
 _MOST_IDLE = 8
+_LEAST = 0.1  # seconds for a connection, however little time is left
 # How long connecting may take, however short the leases are: nothing is held yet.
 _FIRST_PATIENCE = 2.0
 # What the server says when it will answer later.
@@ -93,8 +94,10 @@ class RedisEngine:
             return self._free.pop()
         except IndexError:
             pass
-        options = self._options | {"socket_connect_timeout": min(within, self._patience)}
-        return self._kind(**options)
+        # What it says at its beginning has this limit too, as a login.
+        limit = max(_LEAST, within)
+        limits = {"socket_connect_timeout": limit, "socket_timeout": limit}
+        return self._kind(**(self._options | limits))
 
     def _request(self, within: float, *words: Any, connection: Any = None) -> Any:
         """Make a request; what it raises says whether it makes sense to repeat it."""

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 import time
+import uuid
 
 import pytest
 
@@ -16,6 +17,7 @@ import semlock
 import servers
 import users
 from engine_urls import url_of
+from faultproxy import FaultProxy
 from servers import PASSWORD, Etcd, PgBouncer, PostgreSQL, Redis, running
 from support import PATIENCE, wait_until
 
@@ -110,6 +112,22 @@ def test_a_server_of_another_engine(scheme, other, request):
         pytest.skip("it is the right one")
     server = request.getfixturevalue(f"{other}_server")
     refuses_to_connect(login(scheme, server.address), "could not be connected to")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_server_that_answers_slowly(scheme, request):
+    server = request.getfixturevalue(f"{scheme}_server")
+    with FaultProxy(server.port) as proxy:
+        url = url_of(server).replace(server.address, proxy.address)
+        with semlock.connect(url, prefix=uuid.uuid4().hex, ttl=3) as space:
+            with space.Lock("deploy"):
+                pass
+            proxy.delay(answers=1.5)
+            lock = space.Lock("deploy")
+            with refused("deploy could not be acquired within", longest=1.4):
+                lock.acquire(timeout=0.4)
+            assert not lock.held
+            goes_on_after(space, proxy.delay)
 
 
 # ---------------------------------------------------------------- TLS
