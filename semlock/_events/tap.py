@@ -148,6 +148,8 @@ def _is_held_here(lock: BaseLock) -> bool:
     if inside.is_mine(lock):
         return True
     native = inside.native(lock)
+    if native.by_object and native.reentrant:
+        return bool(native.held)
     if inside.is_for_tasks(lock) or not native.held:
         return False
     # A heartbeat may borrow the lock for a moment.

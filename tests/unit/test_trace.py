@@ -119,6 +119,19 @@ def test_nested_holds_are_told_once(path, events):
     assert kinds(events()) == ["request", "acquire", "release"]
 
 
+def test_a_lock_that_its_object_holds_is_told_once_whatever_thread_counts(path, events):
+    lock = semlock.Lock(path, reentrant=True, held_by="object")
+    with lock:
+        other = threading.Thread(
+            target=lambda: (lock.acquire(), lock.acquire(), lock.release())
+        )
+        other.start()
+        other.join()
+        assert kinds(events()) == ["request", "acquire"]
+        lock.release()
+    assert kinds(events()) == ["request", "acquire", "release"]
+
+
 @pytest.mark.parametrize("in_a_block", [False, True])
 def test_a_hold_that_began_before_the_trace_ends_without_a_duration(path, file, in_a_block):
     lock = semlock.Lock(path)
