@@ -18,7 +18,14 @@ from urllib.parse import quote
 from semlock._core import callbacks
 from semlock._engines.clock import now
 from semlock._engines.directory_client import Lease, Others
-from semlock._engines.directory_line import Item, Lines, holders, make_directory, of_failure
+from semlock._engines.directory_line import (
+    Item,
+    Lines,
+    holders,
+    make_directory,
+    of_failure,
+    sync_directory,
+)
 from semlock._engines.directory_mount import mount_of
 from semlock._engines.directory_news import IDLE_PERIOD, News
 from semlock._engines.engine import GONE, HOLDS, WAITS, Away, Entry, Fact, Place, Refused
@@ -326,6 +333,7 @@ class DirectoryEngine:
         for part in self._parts:
             with suppress(FileExistsError):
                 make_directory(part, mode)
+                sync_directory(os.path.dirname(part))
         self._has_parts = True
 
     def _forget(self, token: str) -> None:

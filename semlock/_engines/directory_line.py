@@ -147,7 +147,7 @@ class Lines:
         # From here on only a later change may remove that file: an answer may be lost.
         done = _rename(os.path.join(line.directory, line.pointer), pointer)
         if done and lasts:
-            _sync_directory(line.directory)
+            sync_directory(line.directory)
         if done:
             for one in line.old:
                 with suppress(OSError):
@@ -161,7 +161,7 @@ class Lines:
         first = os.path.join(made, f"e.0.{os.urandom(8).hex()}")
         try:
             os.close(os.open(first, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode & 0o666))
-            _sync_directory(made)
+            sync_directory(made)
             os.rename(made, directory)
         except BaseException as error:
             with suppress(OSError):
@@ -171,7 +171,7 @@ class Lines:
             if not (isinstance(error, OSError) and os.path.isdir(directory)):
                 raise
         else:
-            _sync_directory(self._place)
+            sync_directory(self._place)
 
     def all(self) -> list[tuple[str, Line]]:
         """Give the lines that have entries, each with its name."""
@@ -232,7 +232,7 @@ def _rename(old: str, new: str) -> bool:
     return True
 
 
-def _sync_directory(path: str) -> None:
+def sync_directory(path: str) -> None:
     """Have changes of a directory survive a power cut, where it can be asked for."""
     if sys.platform == "win32":
         return

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -86,10 +87,9 @@ def hold_often(inside, fences, times, patience):
 
 
 @pytest.fixture
-def client(kind, request):
+def client(kind):
     """Start processes that are connected to one space: here, or on the other client."""
-    place = os.path.join(mounts.MOUNTED[kind], f"{os.getpid()}-{request.node.originalname}")
-    os.mkdir(place)
+    place = tempfile.mkdtemp(dir=mounts.MOUNTED[kind])
     children = []
 
     def client(*, there: bool = False) -> Child:
