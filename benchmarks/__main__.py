@@ -143,12 +143,13 @@ def _command(memory: str, arguments: argparse.Namespace) -> str:
     return measure_command(memory, arguments.seconds or (1.0 if arguments.quick else 10.0))
 
 
-def _engines(arguments: argparse.Namespace) -> str:
+def _engines(arguments: argparse.Namespace) -> tuple[str, dict[str, str]]:
     from benchmarks.engines import report
     from benchmarks.engines.run import measure_engines
 
     seconds = arguments.seconds or (1.0 if arguments.quick else 10.0)
-    return report.engines(measure_engines(seconds, 5 if arguments.quick else 30))
+    found = measure_engines(seconds, 5 if arguments.quick else 30)
+    return report.engines(found), {report.PICTURE: report.picture(found)}
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -176,7 +177,8 @@ def _run(arguments: argparse.Namespace) -> None:
         if arguments.part in ("all", report.COMMAND):
             parts[report.COMMAND] = _command(memory, arguments)
         if arguments.part in ("all", report.ENGINES):
-            parts[report.ENGINES] = _engines(arguments)
+            parts[report.ENGINES], pictures = _engines(arguments)
+            files |= pictures
     print(report.page(parts))
     if arguments.output or not arguments.quick:
         output = arguments.output or os.path.join(_CHECKOUT, "docs")

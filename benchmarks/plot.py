@@ -24,6 +24,8 @@ from benchmarks.report import ratio_text, time_text
 from benchmarks.results import LIMITS, TIMES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from benchmarks.measuring import Contender, Group
     from benchmarks.results import Results
 
@@ -54,9 +56,11 @@ class _Scale:
         return _LEFT + min(1.0, max(0.0, share)) * (_RIGHT - _LEFT)
 
     def ticks(self) -> list[tuple[float, str]]:
+        step = 1 + (self.high - self.low) // 9
         return [
             (self(2.0**power), (f"{2**power}" if power >= 0 else f"1/{2**-power}") + TIMES)
             for power in range(self.low, self.high + 1)
+            if power % step == 0
         ]
 
 
@@ -94,36 +98,68 @@ def _row(name: str, group: Group, contender: Contender, y: float, scale: _Scale)
     return parts
 
 
-def _legend(y: float) -> list[str]:
+def _legend(
+    y: float, legend: Sequence[tuple[str, str]], floor: str, *, bars: bool
+) -> list[str]:
     parts = []
     x: float = MARGIN
-    for kind, words in _LEGEND:
+    for kind, words in legend:
         parts += [rect(x, y - 10, 20, 11, COLOURS[kind], round_by=2), text(x + 27, y, words)]
         x += 27 + 6.9 * len(words) + 24
     parts += [
         dot(x + 6, y - 4),
-        text(x + 18, y, "C floor"),
+        text(x + 18, y, floor),
     ]
-    x += 18 + 6.9 * 7 + 24
-    parts += [
-        line(x + 4, y - 13, x + 4, y + 4, RED, 2.5),
-        text(x + 14, y, "what semlock is to stay left of"),
-    ]
+    x += 18 + 6.9 * len(floor) + 24
+    if bars:
+        parts += [
+            line(x + 4, y - 13, x + 4, y + 4, RED, 2.5),
+            text(x + 14, y, "what semlock is to stay left of"),
+        ]
     return parts
 
 
 def svg(results: Results) -> str:
+    """Draw what was measured on one process alone."""
+    how = (
+        "Time of one operation as a ratio to the C floor of the same run, on a logarithmic "
+        "scale: left of the line is faster than C."
+    )
+    limits = [limit.ratio for limit in LIMITS if limit.of_floor]
+    title = "semlock beside C and beside its peers"
+    legend = _legend(98, _LEGEND, "C floor", bars=True)
+    return draw(results.groups, results.facts, title, how, legend, limits)
+
+
+def svg_of_engines(groups: dict[str, Group], facts: dict[str, str]) -> str:
+    """Draw pairs on servers."""
+    how = (
+        "Time of an acquire and a release as a ratio to the bare requests of the same run, on a "
+        "logarithmic scale."
+    )
+    legend = _legend(98, (_LEGEND[0], _LEGEND[2]), "bare requests", bars=False)
+    return draw(groups, facts, "Locks on servers", how, legend, [])
+
+
+def draw(
+    groups: dict[str, Group],
+    facts: dict[str, str],
+    title: str,
+    how: str,
+    legend: list[str],
+    limits: list[float],
+) -> str:
     """Draw the groups one below the other, on one scale."""
     ratios = [
         found.median
-        for group in results.groups.values()
+        for group in groups.values()
         for found in (group.ratio(c.key) for c in group.contenders)
         if found is not None
     ]
-    scale = _Scale([*ratios, *(limit.ratio for limit in LIMITS if limit.of_floor)])
+    scale = _Scale([*ratios, *limits])
     body: list[str] = []
     y: float = _TOP
-    for name, group in results.groups.items():
+    for name, group in groups.items():
         rows = len(group.contenders) * _ROW
         body.append(text(MARGIN, y + 14, group.title, size=15, weight=600))
         body += [
@@ -139,18 +175,10 @@ def svg(results: Results) -> str:
             body += _row(name, group, contender, y, scale)
             y += _ROW
         y += _GAP
-    facts = results.facts
     head = [
-        text(MARGIN, 42, "semlock beside C and beside its peers", size=22, weight=700),
-        text(
-            MARGIN,
-            66,
-            "Time of one operation as a ratio to the C floor of the same run, on a logarithmic "
-            "scale: left of the line is faster than C.",
-            size=13,
-            fill=GREY,
-        ),
-        *_legend(98),
+        text(MARGIN, 42, title, size=22, weight=700),
+        text(MARGIN, 66, how, size=13, fill=GREY),
+        *legend,
     ]
     foot = f"{facts['Date']} · {facts['Kernel']} · {facts['Python']} · {facts['Versions']}"
-    return frame("Time of each contender as a ratio to a C loop", [*head, *body], y, foot)
+    return frame(title, [*head, *body], y, foot)

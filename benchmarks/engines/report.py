@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks import facts
+from benchmarks import facts, plot
 from benchmarks.engines.run import median
 from benchmarks.report import ratio_text, table, time_text
 from benchmarks.results import TIMES
@@ -12,6 +12,7 @@ from benchmarks.results import TIMES
 if TYPE_CHECKING:
     from benchmarks.engines.run import Found
 
+_QUIET = 1.5  # the load of a machine on which times mean something
 _BAR = 1.25  # a pair, to the bare requests
 _HOW_TO_READ = """\
 Each server runs on this machine and is reached by the loopback address, without TLS: one member of
@@ -25,13 +26,28 @@ has the lock. `etcdctl lock` and `semlock run` are whole commands, with the star
 """
 
 
+PICTURE = "benchmarks-engines.svg"
+
+
+def picture(found: dict[str, Found]) -> str:
+    """Draw the pairs."""
+    load = f"load {facts.load()} after"
+    told = {
+        "Date": facts.today(), "Kernel": facts.kernel(), "Python": facts.python(),
+        "Versions": ", ".join([*(one.version for one in found.values()), load]),
+    }  # fmt: skip
+    return plot.svg_of_engines({name: one.pairs for name, one in found.items()}, told)
+
+
 def engines(found: dict[str, Found]) -> str:
     """Write the part about engines."""
     lines = ["## Engines", "", f"- Date: {facts.today()}", f"- Kernel: {facts.kernel()}"]
     lines += [f"- Python: {facts.python()}", f"- Processor: {facts.processor()}"]
-    lines += [f"- Load: {facts.load()} after"]
+    load = facts.load()
+    noisy = ": the machine was busy, so the times are noisy" if float(load) > _QUIET else ""
+    lines += [f"- Load: {load} after{noisy}"]
     lines += [f"- Servers: {', '.join(one.version for one in found.values())}", ""]
-    lines += [_HOW_TO_READ]
+    lines += [_HOW_TO_READ, f"![Acquire and release on servers]({PICTURE})", ""]
     for name, one in found.items():
         lines += [f"### {name}", ""]
         rows: list[tuple[str, ...]] = [("", "pair", "to the bare requests", "hand-over")]
