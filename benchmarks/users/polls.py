@@ -311,7 +311,8 @@ def measure_polls(memory: str, plan: Plan, say: Callable[[str], None]) -> PollRe
     found = PollResults()
     with tempfile.TemporaryDirectory() as build:
         floor = Floor(build)
-        places = Places(memory)
+        place = tempfile.mkdtemp(dir=memory)  # the other parts number their directories too
+        places = Places(place)
         for count in plan.counts:
             if not room(count):
                 found.notes.append(f"{count:,} locks are left out: too few descriptors")
@@ -329,7 +330,7 @@ def measure_polls(memory: str, plan: Plan, say: Callable[[str], None]) -> PollRe
                     found.rows += _released(paths, holder, plan.times)
             finally:
                 holder.kill()
-        found.rows.append(_killed(memory, max(3, plan.times // 20)))
+        found.rows.append(_killed(place, max(3, plan.times // 20)))
     found.facts = {
         "Date": facts.today(),
         "Kernel": facts.kernel(),
