@@ -85,6 +85,28 @@ def test_readers_share_and_a_writer_waits_for_them(path, reader, writer):
         assert is_refused(one, "lock.acquire_read(blocking=False)")
 
 
+@pytest.mark.parametrize(("holder", "contender"), PAIRS)
+def test_either_sweeps_the_private_link_of_a_killed_process_of_the_other(
+    tmp_path, holder, contender
+):
+    """In a directory that others can write to, the database is opened by such a link."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    path = str(shared / "lock.db")
+    with child_with(holder, "ReadWriteLock", path) as one:
+        one.run("lock.acquire_read(blocking=False) and None")
+        assert len(os.listdir(shared)) == 2
+        with child_with(contender, "ReadWriteLock", path) as other:
+            assert is_refused(other, "lock.acquire_write(blocking=False)")
+            assert len(os.listdir(shared)) == 2
+        one.process.kill()
+        one.process.wait()
+    with child_with(contender, "ReadWriteLock", path) as other:
+        other.run("lock.acquire_write(blocking=False); lock.release()")
+        assert os.listdir(shared) == ["lock.db"]
+
+
 def test_a_soft_lock_of_filelock_whose_process_lives_is_never_taken(path):
     """Neither an old file nor a record that is too short makes it free."""
     with child_with("filelock", "SoftFileLock", path) as one:
