@@ -6,27 +6,21 @@ serve a subclass with a backend of its own, and ``loop`` is accepted.
 
 from __future__ import annotations
 
-from semlock._core import inside
-from semlock._core.errors import (
-    LockCancelledError,
-    LockDeadlockError,
-    LockPathError,
-    LockTimeoutError,
-)
-from semlock._filelock.aio_base import AsyncAcquireReturnProxy, BaseAsyncFileLock
-from semlock._filelock.errors import Timeout
-from semlock._filelock.held import HeldBySemlock, os_error
+from time import monotonic
+
+from semlock._filelock.aio_base import BaseAsyncFileLock
+from semlock._filelock.held import WAIT_ENDED, HeldBySemlock
 from semlock._filelock.native import UnixFileLock, options_of, refuse_directory
-from semlock._filelock.reporting import debug
+from semlock._filelock.reporting import AsyncAcquireReturnProxy
 from semlock._filelock.soft import SoftFileLock, SoftLock
 from semlock._locks.async_lock import AsyncFileForm
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from semlock._filelock.context import Context
+    from semlock._filelock.options import Wait
 
 
 class _AsyncHeld(BaseAsyncFileLock, HeldBySemlock):
@@ -34,50 +28,24 @@ class _AsyncHeld(BaseAsyncFileLock, HeldBySemlock):
 
     _ends_with_context = False
 
-    async def _obtain_async(
-        self,
-        context: Context,
-        limit: float,
-        blocking: bool,
-        interval: float,
-        cancel_check: Callable[[], bool] | None,
-    ) -> None:
-        kind = type(self)
-        if kind._acquire is not HeldBySemlock._acquire:  # noqa: SLF001 - its subclasses
-            await super()._obtain_async(context, limit, blocking, interval, cancel_check)
+    async def _obtain_async(self, context: Context, wait: Wait) -> None:
+        if self._has_own_backend():
+            await super()._obtain_async(context, wait)
             return
         try:
-            inner = self._inner(context)
-            self._before_try(context, inner)
-            if not blocking or limit == 0:
-                if not inner.try_acquire():
-                    debug("Failed to immediately acquire lock %s on %s", self)
-                    raise Timeout(context.lock_file, self._unseen_holder(context))
-            else:
-                if cancel_check is not None:
-                    inside.cancel_by(inner, cancel_check, interval)
+            inner = self._try_or_prepare(context, wait)
+            if inner is not None:
                 try:
-                    await inner.acquire(None if limit < 0 else limit)
+                    await inner.acquire(None if wait.limit < 0 else wait.limit)
                 finally:
-                    if cancel_check is not None:
-                        inside.cancel_by(inner, None, interval)
-            self._won(context, inner)
-        except LockTimeoutError as error:
-            debug("Timeout on acquiring lock %s on %s", self)
-            self._refuse(context, error)
-        except LockCancelledError as error:
-            debug("Cancellation requested for lock %s on %s", self)
-            self._refuse(context, error)
-        except LockDeadlockError as error:
-            if limit < 0:
-                raise RuntimeError(
-                    f"Deadlock: lock '{context.lock_file}' is already held by another lock object "
-                    "of this task. One object for both, as is_singleton=True gives, can be "
-                    "acquired again"
-                ) from error
-            await super()._obtain_async(context, limit, blocking, interval, cancel_check)
-        except LockPathError as error:
-            raise os_error(error, context.lock_file) from None
+                    self._stop_asking(inner, wait)
+                self._won(context, inner)
+        except WAIT_ENDED as error:
+            self._explain(context, error, wait)
+            await super()._obtain_async(context, wait)
+
+    def _unit(self) -> str:
+        return "lock object of this task"
 
     async def _release_async(self) -> None:
         if type(self)._release is HeldBySemlock._release:  # noqa: SLF001 - its subclasses
@@ -107,21 +75,13 @@ class AsyncUnixFileLock(_AsyncHeld, UnixFileLock):
         refuse_directory(path)
         return AsyncKernelLock(path, **options_of(context))
 
-    async def _obtain_async(
-        self,
-        context: Context,
-        limit: float,
-        blocking: bool,
-        interval: float,
-        cancel_check: Callable[[], bool] | None,
-    ) -> None:
+    async def _obtain_async(self, context: Context, wait: Wait) -> None:
+        began = monotonic()
         try:
-            await super()._obtain_async(context, limit, blocking, interval, cancel_check)
+            await super()._obtain_async(context, wait)
         except OSError as error:
-            if not self._may_become_soft(error):
-                raise
-            self._become_soft(context, AsyncSoftFileLock)
-            await self._obtain_async(context, limit, blocking, interval, cancel_check)
+            self._become_soft(context, wait, error, began, AsyncSoftFileLock)
+            await self._obtain_async(context, wait)
 
 
 AsyncWindowsFileLock = AsyncUnixFileLock

@@ -10,7 +10,7 @@ from semlock._filelock import options as opt
 from semlock._filelock.base import BaseFileLock
 from semlock._filelock.errors import Timeout
 from semlock._filelock.making import FileLockMeta
-from semlock._filelock.reporting import debug, raise_both
+from semlock._filelock.reporting import AsyncAcquireReturnProxy, debug, end_of, raise_both
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -48,26 +48,6 @@ class AsyncFileLockMeta(FileLockMeta):
 
     def _defaults(cls) -> dict[str, Any]:  # noqa: N805 - a metaclass
         return _DEFAULTS
-
-
-class AsyncAcquireReturnProxy:
-    """What ``await acquire()`` gives: a context manager that releases."""
-
-    __slots__ = ("lock",)
-
-    def __init__(self, lock: Any) -> None:
-        self.lock = lock
-
-    async def __aenter__(self) -> Any:
-        return self.lock
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.lock._leave_block(exc_value)  # noqa: SLF001 - a part of the lock
 
 
 class BaseAsyncFileLock(BaseFileLock, metaclass=AsyncFileLockMeta):
@@ -159,54 +139,39 @@ class BaseAsyncFileLock(BaseFileLock, metaclass=AsyncFileLockMeta):
     ) -> AsyncAcquireReturnProxy:
         """Take the lock, waiting for it; ``Timeout`` when the time is over."""
         context = self._context
-        limit, blocking, interval = self._limits(
-            context, timeout, poll_interval, None, blocking
-        )
+        wait = self._wait_of(context, timeout, poll_interval, None, blocking, cancel_check)
         proxy = AsyncAcquireReturnProxy(self)
         gate = self._turn()
         if gate.locked():
-            limit = await self._wait_for_turn(gate, limit, blocking, interval, cancel_check)
+            await self._wait_for_turn(gate, wait)
         else:
             await gate.acquire()
         try:
-            await self._enter_async(context, limit, blocking, interval, cancel_check)
+            await self._enter_async(context, wait)
         finally:
             gate.release()
         return proxy
 
-    async def _wait_for_turn(
-        self,
-        gate: asyncio.Lock,
-        limit: float,
-        blocking: bool,
-        interval: float,
-        cancel_check: Callable[[], bool] | None,
-    ) -> float:
-        """Wait until no other task acquires or releases by this object; the time that is left."""
-        end = monotonic() + limit
+    async def _wait_for_turn(self, gate: asyncio.Lock, wait: opt.Wait) -> None:
+        """Wait until no other task acquires or releases by this object."""
+        end = monotonic() + wait.limit
         while True:
-            if not blocking or (cancel_check is not None and cancel_check()):
+            if not wait.blocking or wait.is_cancelled():
                 raise Timeout(self.lock_file)
-            left = limit if limit < 0 else max(0.0, end - monotonic())
-            pause = None if limit < 0 else left
-            if cancel_check is not None:
-                pause = interval if pause is None else min(interval, pause)
+            pause = None if wait.limit < 0 else max(0.0, end - monotonic())
+            if wait.cancel_check is not None:
+                pause = wait.interval if pause is None else min(wait.interval, pause)
             try:
                 await asyncio.wait_for(gate.acquire(), pause)
             except (TimeoutError, asyncio.TimeoutError):
-                if limit >= 0 and monotonic() >= end:
+                if wait.limit >= 0 and monotonic() >= end:
                     raise Timeout(self.lock_file) from None
             else:
-                return limit if limit < 0 else max(0.0, end - monotonic())
+                if wait.limit >= 0:
+                    wait.limit = max(0.0, end - monotonic())
+                return
 
-    async def _enter_async(
-        self,
-        context: Context,
-        limit: float,
-        blocking: bool,
-        interval: float,
-        cancel_check: Callable[[], bool] | None,
-    ) -> None:
+    async def _enter_async(self, context: Context, wait: opt.Wait) -> None:
         if context.lock_file_fd is not None:
             self._check_nested(context)
             context.lock_counter += 1
@@ -214,7 +179,7 @@ class BaseAsyncFileLock(BaseFileLock, metaclass=AsyncFileLockMeta):
         try:
             context.lock_counter += 1
             debug("Attempting to acquire lock %s on %s", self)
-            await self._obtain_async(context, limit, blocking, interval, cancel_check)
+            await self._obtain_async(context, wait)
             self._holds[id(context)] = context
             debug("Lock %s acquired on %s", self)
             if self._on_acquired is not None and context.lock_counter == 1:
@@ -239,16 +204,9 @@ class BaseAsyncFileLock(BaseFileLock, metaclass=AsyncFileLockMeta):
         if context.lock_file_fd is None:
             self._holds.pop(id(context), None)
 
-    async def _obtain_async(
-        self,
-        context: Context,
-        limit: float,
-        blocking: bool,
-        interval: float,
-        cancel_check: Callable[[], bool] | None,
-    ) -> None:
+    async def _obtain_async(self, context: Context, wait: opt.Wait) -> None:
         """Try until the lock is held: for backends that have no events."""
-        end = monotonic() + limit
+        end = monotonic() + wait.limit
         if parent := os.path.dirname(context.lock_file):
             os.makedirs(parent, exist_ok=True)
         while True:
@@ -256,10 +214,10 @@ class BaseAsyncFileLock(BaseFileLock, metaclass=AsyncFileLockMeta):
             if context.lock_file_fd is not None:
                 return
             left = end - monotonic()
-            if self._gives_up(blocking, cancel_check, in_time=limit < 0 or left > 0):
+            if self._gives_up(wait, in_time=wait.limit < 0 or left > 0):
                 raise Timeout(context.lock_file)
             debug("Lock %s not acquired on %s, waiting ...", self)
-            await asyncio.sleep(interval if limit < 0 else min(interval, left))
+            await asyncio.sleep(wait.interval if wait.limit < 0 else min(wait.interval, left))
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a part of the backend, in the executor if it is no coroutine function."""
@@ -274,24 +232,20 @@ class BaseAsyncFileLock(BaseFileLock, metaclass=AsyncFileLockMeta):
     async def _finish(self, steps: Any) -> Any:
         """Let a call of the backend end before a cancellation: what it wins must not be lost."""
         task = asyncio.ensure_future(steps)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError as cancelled:
-            while not task.done():
-                try:
-                    await asyncio.shield(task)
-                except asyncio.CancelledError:  # noqa: PERF203
-                    continue
-                except BaseException:  # noqa: BLE001 - raised below
-                    break
-            error = None if task.cancelled() else task.exception()
-            if error is None:
-                raise
-            if self._context_error_policy == "group":
-                raise_both(
-                    "a cancellation and the call that it met both failed", cancelled, error
-                )
-            raise error from cancelled
+        cancelled = await end_of(task)
+        if cancelled is None:
+            return task.result()
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            raise cancelled
+        before = error.__context__
+        if self._context_error_policy == "group":
+            if type(before) is type(error) and before.args == error.args:
+                error.__context__ = None  # a group as the error itself, with the same errors
+            raise_both("a cancellation and the call that it met both failed", cancelled, error)
+        # The error is raised in the context of the cancellation, and that in the error's own.
+        cancelled.__context__, error.__context__ = before, cancelled
+        raise error
 
     # ------------------------------------------------------------------ releasing
 

@@ -17,6 +17,7 @@ from semlock._filelock.errors import Timeout
 from semlock._filelock.making import FileLockMeta
 from semlock._filelock.options import (
     UNSET_MODE,
+    Wait,
     checked_blocking,
     checked_interval,
     seconds,
@@ -124,38 +125,39 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         ``Timeout``.  The result is a context manager that releases.
         """
         context = self._context
-        limit, blocking, interval = self._limits(
-            context, timeout, poll_interval, poll_intervall, blocking
+        wait = self._wait_of(
+            context, timeout, poll_interval, poll_intervall, blocking, cancel_check
         )
         proxy = AcquireReturnProxy(self)
         gate = self._gate
         if gate is None:
-            self._enter(context, limit, blocking, interval, cancel_check)
+            self._enter(context, wait)
             return proxy
         began = monotonic()
-        pause = interval if blocking else 0.0
+        pause = wait.interval if wait.blocking else 0.0
         while not gate.acquire(
-            timeout=pause if limit < 0 or not blocking else min(pause, limit)
+            timeout=pause if wait.limit < 0 or not wait.blocking else min(pause, wait.limit)
         ):
-            if limit >= 0:
-                limit = max(0.0, limit - (monotonic() - began))
+            if wait.limit >= 0:
+                wait.limit = max(0.0, wait.limit - (monotonic() - began))
                 began = monotonic()
-            if not blocking or limit == 0 or (cancel_check is not None and cancel_check()):
+            if not wait.blocking or wait.limit == 0 or wait.is_cancelled():
                 raise Timeout(context.lock_file)
         try:
-            self._enter(context, limit, blocking, interval, cancel_check)
+            self._enter(context, wait)
         finally:
             gate.release()
         return proxy
 
-    def _limits(
+    def _wait_of(
         self,
         context: Context,
         timeout: float | None,
         poll_interval: float | None,
         poll_intervall: float | None,
         blocking: bool | None,
-    ) -> tuple[float, bool, float]:
+        cancel_check: Callable[[], bool] | None,
+    ) -> Wait:
         """Check what a call was told, and fill in what the lock was told."""
         if self._pid != os.getpid():
             raise RuntimeError(
@@ -176,16 +178,9 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
             context.poll_interval if poll_interval is None else checked_interval(poll_interval)
         )
         given = context.timeout if timeout is None else seconds("timeout", timeout)
-        return wait_limit(given, blocking=blocking), blocking, interval
+        return Wait(wait_limit(given, blocking=blocking), blocking, interval, cancel_check)
 
-    def _enter(
-        self,
-        context: Context,
-        limit: float,
-        blocking: bool,
-        interval: float,
-        cancel_check: Callable[[], bool] | None,
-    ) -> None:
+    def _enter(self, context: Context, wait: Wait) -> None:
         """Take the lock, or count once more if it is held."""
         if context.lock_file_fd is not None:
             self._check_nested(context)
@@ -200,7 +195,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         try:
             context.lock_counter += 1
             debug("Attempting to acquire lock %s on %s", self)
-            self._obtain(context, limit, blocking, interval, cancel_check)
+            self._obtain(context, wait)
             self._holds[id(context)] = context
             debug("Lock %s acquired on %s", self)
             if self._on_acquired is not None and context.lock_counter == 1:
@@ -244,16 +239,9 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         """Tell whether the backend holds the lock."""
         return context.lock_file_fd is not None
 
-    def _obtain(
-        self,
-        context: Context,
-        limit: float,
-        blocking: bool,
-        interval: float,
-        cancel_check: Callable[[], bool] | None,
-    ) -> None:
+    def _obtain(self, context: Context, wait: Wait) -> None:
         """Try until the lock is held: for backends that have no events."""
-        end = monotonic() + limit
+        end = monotonic() + wait.limit
         if parent := os.path.dirname(context.lock_file):
             os.makedirs(parent, exist_ok=True)
         while True:
@@ -261,18 +249,16 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
             if context.lock_file_fd is not None:
                 return
             left = end - monotonic()
-            if self._gives_up(blocking, cancel_check, in_time=limit < 0 or left > 0):
+            if self._gives_up(wait, in_time=wait.limit < 0 or left > 0):
                 raise Timeout(context.lock_file)
             debug("Lock %s not acquired on %s, waiting ...", self)
-            sleep(interval if limit < 0 else min(interval, left))
+            sleep(wait.interval if wait.limit < 0 else min(wait.interval, left))
 
-    def _gives_up(
-        self, blocking: bool, cancel_check: Callable[[], bool] | None, *, in_time: bool
-    ) -> bool:
+    def _gives_up(self, wait: Wait, *, in_time: bool) -> bool:
         """Tell whether a wait is over, and log why."""
-        if not blocking:
+        if not wait.blocking:
             debug("Failed to immediately acquire lock %s on %s", self)
-        elif cancel_check is not None and cancel_check():
+        elif wait.is_cancelled():
             debug("Cancellation requested for lock %s on %s", self)
         elif not in_time:
             debug("Timeout on acquiring lock %s on %s", self)

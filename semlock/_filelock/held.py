@@ -21,10 +21,14 @@ from semlock._filelock.reporting import debug
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any, NoReturn
 
     from semlock._filelock.context import Context
+    from semlock._filelock.options import Wait
+
+
+# The errors of semlock's locks that filelock has others for.
+WAIT_ENDED = LockTimeoutError, LockCancelledError, LockDeadlockError, LockPathError
 
 
 class HeldBySemlock(BaseFileLock):
@@ -94,67 +98,71 @@ class HeldBySemlock(BaseFileLock):
             inner.release()
             raise
 
-    def _obtain(
-        self,
-        context: Context,
-        limit: float,
-        blocking: bool,
-        interval: float,
-        cancel_check: Callable[[], bool] | None,
-    ) -> None:
-        kind = type(self)
-        if kind._acquire is not HeldBySemlock._acquire:  # noqa: SLF001 - its subclasses
-            super()._obtain(context, limit, blocking, interval, cancel_check)
+    def _obtain(self, context: Context, wait: Wait) -> None:
+        if self._has_own_backend():
+            super()._obtain(context, wait)
             return
         try:
-            inner = self._inner(context)
-            self._before_try(context, inner)
-            if not blocking or limit == 0:
-                if not inner.try_acquire():
-                    debug("Failed to immediately acquire lock %s on %s", self)
-                    raise Timeout(context.lock_file, self._unseen_holder(context))
-            else:
-                if cancel_check is not None:
-                    inside.cancel_by(inner, cancel_check, interval)
+            inner = self._try_or_prepare(context, wait)
+            if inner is not None:
                 try:
-                    inner.acquire(None if limit < 0 else limit)
+                    inner.acquire(None if wait.limit < 0 else wait.limit)
                 finally:
-                    if cancel_check is not None:
-                        inside.cancel_by(inner, None, interval)
-            self._won(context, inner)
-        except LockTimeoutError as error:
+                    self._stop_asking(inner, wait)
+                self._won(context, inner)
+        except WAIT_ENDED as error:
+            self._explain(context, error, wait)
+            # This thread has it.  Another one may release it in time, so the wait goes on.
+            self._wait_for_oneself(context, wait, str(error))
+
+    def _has_own_backend(self) -> bool:
+        kind = type(self)
+        return kind._acquire is not HeldBySemlock._acquire  # noqa: SLF001 - its subclasses
+
+    def _try_or_prepare(self, context: Context, wait: Wait) -> Any:
+        """Take the lock by a single try, if no wait is wanted; else give what is to be awaited."""
+        inner = self._inner(context)
+        self._before_try(context, inner)
+        if wait.blocking and wait.limit != 0:
+            if wait.cancel_check is not None:
+                inside.cancel_by(inner, wait.cancel_check, wait.interval)
+            return inner
+        if not inner.try_acquire():
+            debug("Failed to immediately acquire lock %s on %s", self)
+            raise Timeout(context.lock_file, self._unseen_holder(context))
+        self._won(context, inner)
+        return None
+
+    @staticmethod
+    def _stop_asking(inner: Any, wait: Wait) -> None:
+        if wait.cancel_check is not None:
+            inside.cancel_by(inner, None, wait.interval)
+
+    def _explain(self, context: Context, error: Exception, wait: Wait) -> None:
+        """Raise filelock's error for semlock's; return if the wait goes on: see the caller."""
+        if isinstance(error, LockTimeoutError):
             debug("Timeout on acquiring lock %s on %s", self)
             self._refuse(context, error)
-        except LockCancelledError as error:
+        if isinstance(error, LockCancelledError):
             debug("Cancellation requested for lock %s on %s", self)
             self._refuse(context, error)
-        except LockDeadlockError as error:
-            if limit < 0:
-                raise RuntimeError(
-                    f"Deadlock: lock '{context.lock_file}' is already held by another "
-                    f"{self._unit()}. One object for both, as is_singleton=True gives, can be "
-                    "acquired again"
-                ) from error
-            # This thread has it.  Another one may release it in time, so the wait goes on.
-            self._wait_for_oneself(context, limit, interval, cancel_check, str(error))
-        except LockPathError as error:
+        if isinstance(error, LockPathError):
             raise os_error(error, context.lock_file) from None
+        if wait.limit < 0:
+            raise RuntimeError(
+                f"Deadlock: lock '{context.lock_file}' is already held by another "
+                f"{self._unit()}. One object for both, as is_singleton=True gives, can be "
+                "acquired again"
+            ) from error
 
     def _unit(self) -> str:
         return "FileLock instance in this thread"
 
-    def _wait_for_oneself(
-        self,
-        context: Context,
-        limit: float,
-        interval: float,
-        cancel_check: Callable[[], bool] | None,
-        why: str,
-    ) -> None:
-        end = monotonic() + limit
-        while not self._gives_up(True, cancel_check, in_time=(left := end - monotonic()) > 0):
+    def _wait_for_oneself(self, context: Context, wait: Wait, why: str) -> None:
+        end = monotonic() + wait.limit
+        while not self._gives_up(wait, in_time=(left := end - monotonic()) > 0):
             debug("Lock %s not acquired on %s, waiting ...", self)
-            sleep(max(0.0, min(interval, left)))
+            sleep(max(0.0, min(wait.interval, left)))
             self._acquire()
             if context.lock_file_fd is not None:
                 return

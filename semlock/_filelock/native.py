@@ -12,10 +12,10 @@ from semlock._filelock.options import UNSET_MODE
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from semlock._filelock.context import Context
+    from semlock._filelock.options import Wait
 
 # What a filesystem without flock says.
 _NO_FLOCK = (errno.ENOSYS,)
@@ -34,33 +34,25 @@ class UnixFileLock(HeldBySemlock):
         refuse_directory(path)
         return KernelLock(path, **options_of(context))
 
-    def _obtain(
-        self,
-        context: Context,
-        limit: float,
-        blocking: bool,
-        interval: float,
-        cancel_check: Callable[[], bool] | None,
-    ) -> None:
+    def _obtain(self, context: Context, wait: Wait) -> None:
         began = monotonic()
         try:
-            super()._obtain(context, limit, blocking, interval, cancel_check)
+            super()._obtain(context, wait)
         except OSError as error:
-            if not self._may_become_soft(error):
-                raise
-            self._become_soft(context)
-            left = limit if limit < 0 else max(0.0, limit - (monotonic() - began))
-            self._obtain(context, left, blocking, interval, cancel_check)
+            self._become_soft(context, wait, error, began)
+            self._obtain(context, wait)
 
-    def _may_become_soft(self, error: OSError) -> bool:
-        return (
-            error.errno in _NO_FLOCK
-            and self._fallback_to_soft
-            and not self._preserve_lock_file
-            and self._on_acquired is None
-        )
-
-    def _become_soft(self, context: Context, kind: Any = None) -> None:
+    def _become_soft(
+        self, context: Context, wait: Wait, error: OSError, began: float, kind: Any = None
+    ) -> None:
+        """Go on as a soft lock, if the filesystem has no flock; else raise the error again."""
+        if (
+            error.errno not in _NO_FLOCK
+            or not self._fallback_to_soft
+            or self._preserve_lock_file
+            or self._on_acquired is not None
+        ):
+            raise error
         from warnings import warn  # noqa: PLC0415 - for filesystems without flock
 
         from semlock._filelock.soft import SoftFileLock  # noqa: PLC0415
@@ -68,6 +60,8 @@ class UnixFileLock(HeldBySemlock):
         warn(
             "flock not supported on this filesystem, falling back to SoftFileLock", stacklevel=6
         )
+        if wait.limit >= 0:
+            wait.limit = max(0.0, wait.limit - (monotonic() - began))
         context.inner = None
         self.__class__ = kind or SoftFileLock  # type: ignore[assignment]
 

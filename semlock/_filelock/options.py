@@ -33,6 +33,29 @@ else:
     ContextErrorPolicy = CloseErrorPolicy = str
     LockOptions = dict
 
+
+class Wait:
+    """What one acquire was told about waiting; ``limit`` is in seconds, negative for none."""
+
+    __slots__ = ("blocking", "cancel_check", "interval", "limit")
+
+    def __init__(
+        self,
+        limit: float,
+        blocking: bool,
+        interval: float,
+        cancel_check: Callable[[], bool] | None,
+    ) -> None:
+        self.limit = limit
+        self.blocking = blocking
+        self.interval = interval
+        self.cancel_check = cancel_check
+
+    def is_cancelled(self) -> bool:
+        """Ask the caller's function whether the wait shall end."""
+        return self.cancel_check is not None and self.cancel_check()
+
+
 # The value of ``mode`` for: as the umask and the directory's ACL say.
 UNSET_MODE = -1
 

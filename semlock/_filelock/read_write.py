@@ -26,7 +26,6 @@ from semlock._filelock.sqlite_use import in_child
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from types import TracebackType
     from typing import Any, Literal
 
     from typing_extensions import Self
@@ -282,33 +281,19 @@ class ReadWriteLock(metaclass=ReadWriteLockMeta):
         self, timeout: float | None = None, *, blocking: bool | None = None
     ) -> Generator[None, None, None]:
         """Hold the lock as a reader in a ``with`` block."""
-        self.acquire_read(timeout, blocking=blocking)
-        try:
+        with self.acquire_read(timeout, blocking=blocking):
             yield
-        finally:
-            self.release()
 
     @contextmanager
     def write_lock(
         self, timeout: float | None = None, *, blocking: bool | None = None
     ) -> Generator[None, None, None]:
         """Hold the lock as the writer in a ``with`` block."""
-        self.acquire_write(timeout, blocking=blocking)
-        try:
+        with self.acquire_write(timeout, blocking=blocking):
             yield
-        finally:
-            self.release()
 
     def _release_in_context(self, error: BaseException | None) -> None:
         del error
-        self.release()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
         self.release()
 
 

@@ -14,35 +14,19 @@ from time import monotonic
 
 from semlock._filelock.read_write import ReadWriteLock
 from semlock._filelock.read_write_line import Hold, Line
+from semlock._filelock.reporting import AsyncAcquireReturnProxy, end_of
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from concurrent.futures import Executor, Future
-    from types import TracebackType
     from typing import Any, Literal, TypeAlias
 
     Mode: TypeAlias = Literal["read", "write"]
 
 
-class AsyncAcquireReadWriteReturnProxy:
+class AsyncAcquireReadWriteReturnProxy(AsyncAcquireReturnProxy):
     """What ``await acquire_read()`` gives: a context manager that releases."""
-
-    __slots__ = ("lock",)
-
-    def __init__(self, lock: AsyncReadWriteLock) -> None:
-        self.lock = lock
-
-    async def __aenter__(self) -> AsyncReadWriteLock:
-        return self.lock
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.lock.release()
 
 
 class AsyncReadWriteLock:
@@ -188,7 +172,7 @@ class AsyncReadWriteLock:
             call.result()
         except asyncio.CancelledError:
             is_cancelled = True
-            await _end_of(call)
+            await end_of(call)
             if call.cancelled():  # by the executor
                 raise asyncio.CancelledError from None
             if call.exception() is None:
@@ -197,7 +181,7 @@ class AsyncReadWriteLock:
 
     async def _give(self, hold: Hold) -> None:
         call = self._start(lambda: self._lock.give(hold))
-        cancelled = await _end_of(call)
+        cancelled = await end_of(call)
         call.result()
         if cancelled is not None:
             raise cancelled
@@ -225,6 +209,10 @@ class AsyncReadWriteLock:
             )
         await self._leave(task, hold, hold.levels[self] if force else 1)
 
+    async def _leave_block(self, error: BaseException | None) -> None:
+        del error
+        await self.release()
+
     async def _leave(self, task: asyncio.Task[Any], hold: Hold, levels: int) -> None:
         if levels < hold.levels[self]:
             hold.levels[self] -= levels
@@ -249,7 +237,7 @@ class AsyncReadWriteLock:
             return
         self._closed = True
         closing = asyncio.ensure_future(self._close())
-        cancelled = await _end_of(closing)
+        cancelled = await end_of(closing)
         closing.result()
         if cancelled is not None:
             raise cancelled
@@ -288,14 +276,3 @@ class AsyncReadWriteLock:
         """Hold the lock as the writer in an ``async with`` block."""
         async with await self.acquire_write(timeout, blocking=blocking):
             yield
-
-
-async def _end_of(call: asyncio.Future[Any]) -> asyncio.CancelledError | None:
-    """Wait until a call has ended, however often the task is cancelled; give the first time."""
-    first: asyncio.CancelledError | None = None
-    while not call.done():
-        try:
-            await asyncio.wait({call})
-        except asyncio.CancelledError as cancelled:  # noqa: PERF203
-            first = first or cancelled
-    return first

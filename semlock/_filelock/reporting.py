@@ -6,6 +6,7 @@ import sys
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    import asyncio
     from types import TracebackType
     from typing import Any
 
@@ -43,6 +44,26 @@ class AcquireReturnProxy:
         self.lock._release_in_context(exc_value)  # noqa: SLF001 - a part of the lock
 
 
+class AsyncAcquireReturnProxy:
+    """What ``await acquire()`` gives: a context manager that releases."""
+
+    __slots__ = ("lock",)
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+
+    async def __aenter__(self) -> Any:
+        return self.lock
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.lock._leave_block(exc_value)  # noqa: SLF001 - a part of the lock
+
+
 def raise_both(message: str, first: BaseException, second: BaseException) -> None:
     """Raise two errors together, where the interpreter has groups of them; else the second."""
     import builtins  # noqa: PLC0415 - when two things went wrong
@@ -53,3 +74,16 @@ def raise_both(message: str, first: BaseException, second: BaseException) -> Non
     if second.__context__ is first:
         second.__context__ = None
     raise group(message, [first, second]) from None
+
+
+async def end_of(call: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until a call has ended, however often the task is cancelled; give the first time."""
+    import asyncio  # noqa: PLC0415 - its callers have it
+
+    first: asyncio.CancelledError | None = None
+    while not call.done():
+        try:
+            await asyncio.wait({call})
+        except asyncio.CancelledError as cancelled:  # noqa: PERF203
+            first = first or cancelled
+    return first
