@@ -182,6 +182,7 @@ def _host(place: str, port: int) -> tuple[str, int]:
     number = int(given) if given else port
     if not 0 < number < 65536 or any(c.isspace() or c == "\0" for c in host):
         raise ValueError
+    host.encode("idna")  # a ValueError if no name server can have such a name
     return host or "localhost", number
 
 

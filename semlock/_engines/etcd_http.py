@@ -66,6 +66,9 @@ class Gateway:
         self._tls: ssl.SSLContext | None = None
         self.closed = False
         self.requests = 0  # how many were sent: the tests count them
+        if address.query:
+            unknown = sorted(address.query)
+            raise Refused(f"the address has options that etcd's has not: {unknown}")
         if address.row.tls:
             try:
                 self._tls = ssl.create_default_context(cafile=address.ca)
@@ -73,6 +76,8 @@ class Gateway:
                     self._tls.load_cert_chain(address.cert, address.key)
             except (OSError, ssl.SSLError) as error:
                 raise Refused(f"the certificates can't be read: {error}") from None
+        elif address.ca or address.cert or address.key:
+            raise Refused("ca, cert and key are for TLS: write the address as etcds://")
 
     # ------------------------------------------------------------------ requests
 

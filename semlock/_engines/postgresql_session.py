@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from semlock._engines.address import Address
 
+_BEFORE = frozenset(("host", "port", "dbname", "application_name"))
 _LATER = ("08", "40", "57", "53300", "53200", "55P03")
 _NOT_YET = ("starting up", "shutting down", "too many clients", "remaining connection slots")
 _REFUSALS = ("FATAL", "SSL", "certificate", "invalid response", "authentication", "password")
@@ -173,8 +174,15 @@ def _of_result(result: Any) -> Exception:
 
 def conninfo_of(address: Address, ttl: float, application: str) -> str:
     options: dict[str, Any] = dict(address.query)
+    if wrong := _BEFORE.intersection(options):
+        raise Refused(
+            f"{min(wrong)} is no option of the address: host, port and database stand before "
+            "the ?, and the application's name is semlock's"
+        )
     if address.ca:
         options |= {"sslrootcert": address.ca, "sslmode": "verify-full"}
+    if address.cert or address.key:
+        options.setdefault("sslmode", "require")  # libpq would do without TLS
     if address.cert:
         options["sslcert"] = address.cert
     if address.key:
@@ -182,18 +190,20 @@ def conninfo_of(address: Address, ttl: float, application: str) -> str:
     if len(address.hosts) > 1:
         options.setdefault("target_session_attrs", "read-write")
     every = max(1, math.ceil(ttl / 5))
+    usual = {
+        "user": address.user,
+        "password": address.password,
+        "keepalives_idle": every,
+        "keepalives_interval": every,
+        "keepalives_count": 3,
+    }
     try:
         return make_conninfo(
             host=",".join(host for host, _ in address.hosts),
             port=",".join(str(port) for _, port in address.hosts),
             dbname=address.database or None,
-            user=address.user,
-            password=address.password,
             application_name=application,
-            keepalives_idle=every,
-            keepalives_interval=every,
-            keepalives_count=3,
-            **options,
+            **usual | options,
         )
     except psycopg.Error as error:
-        raise Refused(f"an option of the address is wrong: {error}") from None
+        raise Refused(f"an option of the address is wrong: {str(error).strip()}") from None

@@ -37,6 +37,7 @@ _SHA = hashlib.sha1(SCRIPT.encode()).hexdigest()  # noqa: S324 - Redis names scr
 _BATCH = 200
 _MOST_IDLE = 8
 _LEAST = 0.1  # seconds for a connection, however little time is left
+_PATIENT = 1.0  # the limit of a connection that serves later requests too
 # How long connecting may take, however short the leases are: nothing is held yet.
 _FIRST_PATIENCE = 2.0
 # What the server says when it will answer later.
@@ -124,7 +125,10 @@ class RedisEngine:
         return answer
 
     def _give_back(self, one: Any, given: Any) -> None:
-        if given is None and len(self._free) < _MOST_IDLE and not self._closed:
+        # One that was made in a hurry keeps its short limits, so it is for that request only.
+        is_patient = 2 * one.socket_timeout >= min(_PATIENT, self._patience)
+        is_kept = is_patient and len(self._free) < _MOST_IDLE and not self._closed
+        if given is None and is_kept:
             self._free.append(one)
         elif given is None:
             one.disconnect()

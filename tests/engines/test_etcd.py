@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+import semlock
 import servers
 from faultproxy import FaultProxy
 from semlock._engines import etcd, etcd_session
@@ -606,3 +607,15 @@ def test_importing_it_needs_nothing_but_the_standard_library():
     )
     assert done.stdout == "[]\n"
     assert Gateway.__module__ == "semlock._engines.etcd_http"
+
+
+@pytest.mark.parametrize("option", ["ca", "cert", "key"])
+def test_a_certificate_without_tls_is_refused(option):
+    """Before anything is sent, also the password."""
+    with pytest.raises(semlock.LockEngineError, match="etcds://"):
+        semlock.connect("etcd://u:secret@127.0.0.1:1", **{option: "/no/such"})
+
+
+def test_an_option_that_etcd_has_not_is_refused():
+    with pytest.raises(semlock.LockEngineError, match="timeout"):
+        semlock.connect("etcd://127.0.0.1:1?timeout=1")

@@ -271,6 +271,25 @@ def test_a_wrong_login_is_told_and_never_shown(url):
         assert "s3cret" not in repr(failure.value)
 
 
+def test_the_login_may_stand_among_the_options(url):
+    login, place = url.removeprefix("postgresql://").split("@")
+    user, password = login.split(":")
+    with semlock.connect(f"postgresql://{place}?user={user}&password={password}") as space:
+        assert password not in space.address
+
+
+@pytest.mark.parametrize("option", ["host", "port", "dbname", "application_name"])
+def test_an_option_that_would_change_what_is_shown_is_refused(url, option):
+    with pytest.raises(semlock.LockEngineError, match=f"{option} is no option"):
+        semlock.connect(f"{url}?{option}=1")
+
+
+def test_a_certificate_is_never_left_out_of_use(url):
+    """The server of these tests has no TLS, and libpq would go on without it."""
+    with pytest.raises(semlock.LockEngineError, match="SSL"):
+        semlock.connect(url, cert="/no/such.crt", key="/no/such.key")
+
+
 def test_a_user_who_may_not_make_the_schema_is_told(url, admin):
     admin.execute("CREATE DATABASE fresh")
     admin.execute("CREATE ROLE poor LOGIN PASSWORD 'poor'")

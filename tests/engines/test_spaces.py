@@ -633,6 +633,12 @@ def test_a_wrong_address_is_told_without_what_is_secret(url):
 # ---------------------------------------------------------------- servers with something wrong
 
 
+@pytest.mark.parametrize("scheme", ["etcd", "redis", "postgresql"])
+def test_a_host_whose_name_is_too_long_is_a_wrong_address(scheme):
+    with pytest.raises(ValueError, match="hosts can't be read"):
+        semlock.connect(f"{scheme}://{'x' * 64}.example/")
+
+
 def test_a_closed_port_is_told_in_time():
     began = time.monotonic()
     with pytest.raises(semlock.LockEngineError, match=r"127\.0\.0\.1") as failure:
@@ -696,6 +702,22 @@ def test_tls_is_checked(certificates):
             semlock.connect(url_of(server))
         with pytest.raises(semlock.LockEngineError):
             semlock.connect(url_of(server).replace("rediss", "redis"), ttl=1.5)
+
+
+def test_a_server_that_stops_does_not_hold_up_a_short_wait(redis_server):
+    """A new connection logs in, and that takes no longer than the request may."""
+    with semlock.connect(url_of(redis_server), prefix=uuid.uuid4().hex, ttl=60) as space:
+        redis_server.pause()
+        try:
+            for _ in range(2):  # by the connection that is there, and by a new one
+                began = time.monotonic()
+                with pytest.raises(semlock.LockEngineError, match="no answer in time"):
+                    space.Lock("deploy").acquire(timeout=0.3)
+                assert time.monotonic() - began < 3  # it was twice a third of ttl, or 10 s
+        finally:
+            redis_server.resume()
+        with space.Lock("deploy").acquire(timeout=PATIENCE):
+            pass
 
 
 def test_a_server_that_stops_and_goes_on(redis_server):
