@@ -589,6 +589,10 @@ def overlaps(holds: list[tuple[int, int, int]]) -> list[str]:
 
 PACKAGE = os.path.dirname(semlock.__file__)
 
+# A name is imported when it is used first.  No test that counts or interrupts means that.
+for _name in semlock.__all__:
+    getattr(semlock, _name)
+
 # The interpreter runs signal handlers at the end of these bytecodes and nowhere else.
 HANDLERS_RUN_AT = ("CALL", "PRECALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")
 
