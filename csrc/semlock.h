@@ -328,11 +328,10 @@
  *   by the system), the directory by the last waiter.  After 0.12 seconds a file with
  *   the suffix ".who" beside the ticket shows people who waits; on Windows the ticket.
  *
- *   A lock acquired by waiting keeps its ticket until it is released.  Its owner
- *   marks it: with an exclusive flock on the FIFO, or a shared flock where waiters
- *   have an exclusive one.  The waiters behind sleep on that ticket, and the release
- *   wakes the next one by ending it.  On Windows a winner keeps no ticket; the
- *   directory's change wakes the waiters.
+ *   A lock acquired by waiting keeps its ticket until it is released.  Its owner marks it:
+ *   with an exclusive flock on the FIFO, or a shared flock where waiters have an exclusive
+ *   one.  The waiters behind sleep on that ticket, and the release wakes the next one by
+ *   ending it.  On Windows a winner keeps none; the directory's change wakes the waiters.
  *
  *   The queue gives an order and nothing else: foreign programs may always try.
  *
@@ -351,12 +350,10 @@
  *   (counted up to 50 milliseconds), and its steps grow by the lateness.  Without
  *   this hundreds would try out of turn on a busy machine.
  *
- *   Where P reports no events, the waiters behind the first check it every 0.2
- *   seconds, all at the same moments, with one lstat each.  With more than 64
- *   before it a waiter uses only some of these moments, one of 15 at least.  They
- *   test whether the holder lives after it has been the same for 0.6 seconds.  On
- *   FUSE changes by this kernel are reported, changes behind it are not: there the
- *   threads behind the first get the events, as anywhere, and check once a second.
+ *   Where P reports no events, the waiters behind the first check it every 0.2 seconds,
+ *   all at the same moments, with one lstat each; with more than 64 before it a waiter
+ *   uses only some of these moments.  After 0.6 seconds they test whether the holder
+ *   lives.  FUSE reports changes by this kernel: threads hear these, and check each second.
  *
  *   The winner out of turn passes by the tickets before its own.  The ticket of a
  *   dead owner is removed; any other is renamed with the suffix ".late", under
@@ -397,7 +394,7 @@
  *
  * ERRORS
  *
- *   A native error is read before any cleanup.  EINTR goes to the caller, so that
- *   Python runs its signal handlers.  An error of close(2) changes nothing.
+ *   A native error is read before any cleanup.  EINTR goes to the caller, so that Python
+ *   runs its signal handlers.  An error of close(2) changes nothing.
  */
 #include "semlock_api.h"
