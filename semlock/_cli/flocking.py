@@ -31,6 +31,7 @@ _OS = 71
 _CANT_CREATE = 73
 
 _LONGEST = 1e9
+_LARGEST = 2**31 - 1
 
 
 class _CallError(Exception):
@@ -131,10 +132,8 @@ def _seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        seconds = float("nan")
-    if seconds != seconds:  # noqa: PLR0124 - no number
-        raise _CallError(f"invalid timeout value: '{text}'")
-    if seconds < 0:
+        raise _CallError(f"invalid timeout value: '{text}'") from None
+    if not 0 <= seconds < float("inf"):  # also nan
         raise _CallError("cannot set up timer: Invalid argument", _OS)
     return min(seconds, _LONGEST)
 
@@ -176,9 +175,12 @@ def _answer(letter: str) -> int:
 
 def _number(word: str) -> int:
     try:
-        return int(word)
+        number = int(word)
     except ValueError:
         raise _CallError(f"bad file descriptor: '{word}'") from None
+    if abs(number) > _LARGEST:
+        raise _CallError(f"bad file descriptor: '{word:.40}': {os.strerror(errno.ERANGE)}")
+    return number
 
 
 def _become(command: list[str]) -> int:

@@ -33,12 +33,15 @@ _LONGEST_PATH = 1024
 
 def handle_of(fd: object) -> int:
     """Give the number by which the core locks a descriptor of the caller."""
-    number = fd if isinstance(fd, int) else fd.fileno()  # type: ignore[attr-defined]
+    number = fd if isinstance(fd, int) else getattr(fd, "fileno", lambda: None)()
     if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"a descriptor is a number, or has fileno(), not {fd!r}")
+        raise TypeError(f"a descriptor is a number, or has fileno(), not {fd!r:.60}")
     if number < 0:
-        raise ValueError(f"a descriptor is 0 or more, not {number}")
-    os.fstat(number)  # OSError if it is not open
+        raise ValueError(f"a descriptor is 0 or more, not {number!r:.60}")
+    try:
+        os.fstat(number)  # OSError if it is not open
+    except OverflowError:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
     if sys.platform == "win32":
         import msvcrt  # noqa: PLC0415 - there is no such module elsewhere
 

@@ -298,7 +298,17 @@ def test_a_descriptor_is_waited_for(path, stranger):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "error"), [(-1, ValueError), (True, TypeError), ("9", AttributeError)]
+    ("wrong", "error"),
+    [
+        (-1, ValueError),
+        (-(2**70), ValueError),
+        (True, TypeError),
+        ("9", TypeError),
+        (None, TypeError),
+        (1.0, TypeError),
+        (2**31, OSError),
+        (2**70, OSError),
+    ],
 )
 def test_what_is_no_descriptor_is_told(wrong, error):
     with pytest.raises(error):
