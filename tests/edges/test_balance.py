@@ -151,7 +151,6 @@ import semlock
 from semlock._core import capi
 
 capi.drain_pool()  # the first call of all
-semlock.Lock(os.devnull)  # imports all that it needs: os.fork() keeps the lock of imports
 
 def call(path):
     entered.wait(10)

@@ -22,6 +22,7 @@ PROGRAM = """
 import os, sys
 sys.path[:0] = {places!r}
 before = set(sys.modules)
+sys.argv[0] = "/usr/bin/semlock"
 from semlock.cli import main
 
 after, words = sys.argv[1], sys.argv[2:]
