@@ -182,7 +182,7 @@ class MemoryEngine:
         return self._request("facts", within, lambda: [Fact("version", "1")])
 
     def close(self):
-        pass
+        self.cut = True  # which ends the sleep in hear()
 
 
 def space_on(server: Server, ttl: float = 15.0) -> Space:

@@ -242,6 +242,8 @@ class Client:
             ticket.lost = now() if ticket.state == HOLDS else 0.0
             with suppress(Away, Refused):
                 self.engine.leave(ticket.name, ticket.token, within=_SHORT)
+            # So that a wait asks, and is told that the space is closed.
+            ticket.state, ticket.asked = GONE, False
             if ticket.wake is not None:
                 ticket.wake()
         self.keeper.tickets.clear()

@@ -613,6 +613,34 @@ def test_a_closed_space_has_released_all_and_refuses(pair):
             call()
 
 
+@pytest.mark.parametrize("form", ["thread", "task", "any"])
+def test_a_wait_ends_when_its_space_is_closed(form):
+    """It would sleep until its entry's lease ends, and that entry is not in the line any more."""
+    server = Server()
+    with space_on(server, 3600) as other, other.Lock("deploy"):
+        space = space_on(server, 3600)
+        told = []
+
+        def wait():
+            lock = space.Lock("deploy")
+            with pytest.raises(semlock.LockEngineError, match="closed"):
+                if form == "task":
+                    asyncio.run(space.AsyncLock("deploy").acquire())
+                elif form == "any":
+                    space.acquire_any([lock])
+                else:
+                    lock.acquire()
+            told.append(True)
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        wait_until(lambda: other.waiting("deploy"), "it waits")
+        space.close()
+        wait_until(lambda: told, "the wait ends")
+        thread.join()
+        assert other.waiting("deploy") == []
+
+
 @pytest.mark.parametrize("ttl", [0, -1, 0.1, float("nan"), float("inf"), "1", True, 10**9])
 def test_a_wrong_ttl_is_told(ttl):
     with pytest.raises((ValueError, semlock.LockEngineError), match="ttl"):
