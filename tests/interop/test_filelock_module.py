@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import oldest_filelock
 import semlock.filelock as ours
 from support import Child, overlaps, read_holds, wait_until
 
@@ -17,10 +18,12 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="it kills by sig
 SETUP = "import os, {module} as module; lock = module.{kind}({path!r}{options})"
 MODULES = ["filelock", "semlock.filelock"]
 PAIRS = [("filelock", "semlock.filelock"), ("semlock.filelock", "filelock")]
+OLD = "filelock 3.0.4"
+OLD_PAIRS = [(OLD, "semlock.filelock"), ("semlock.filelock", OLD)]
 # Kind, how it is taken without waiting, how it is taken in a second, further options.
 KINDS = {
-    "FileLock": ("lock.acquire(blocking=False)", "lock.acquire(timeout=20)", ""),
-    "SoftFileLock": ("lock.acquire(blocking=False)", "lock.acquire(timeout=20)", ""),
+    "FileLock": ("lock.acquire(timeout=0)", "lock.acquire(timeout=20)", ""),
+    "SoftFileLock": ("lock.acquire(timeout=0)", "lock.acquire(timeout=20)", ""),
     "ReadWriteLock": (
         "lock.acquire_write(blocking=False)",
         "lock.acquire_write(timeout=20)",
@@ -30,7 +33,18 @@ KINDS = {
 
 
 def child_with(module: str, kind: str, path: str) -> Child:
-    return Child(SETUP.format(module=module, kind=kind, path=path, options=KINDS[kind][2]))
+    env = {"PYTHONPATH": oldest_filelock.directory()} if module == OLD else {}
+    code = SETUP.format(
+        module=module.partition(" ")[0], kind=kind, path=path, options=KINDS[kind][2]
+    )
+    return Child(code, env=env)
+
+
+def pairs(*of_old: str) -> pytest.MarkDecorator:
+    """Give all kinds with both modules, and some kinds with filelock 3.0.4 too."""
+    rows = [(*pair, kind) for kind in KINDS for pair in PAIRS]
+    rows += [(*pair, kind) for kind in of_old for pair in OLD_PAIRS]
+    return pytest.mark.parametrize(("holder", "contender", "kind"), rows)
 
 
 def is_refused(child: Child, call: str) -> bool:
@@ -40,8 +54,7 @@ def is_refused(child: Child, call: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("holder", "contender"), PAIRS)
+@pairs("FileLock", "SoftFileLock")
 def test_it_is_excluded_while_held_and_gets_in_after_the_release(path, kind, holder, contender):
     attempt, wait, _ = KINDS[kind]
     with child_with(holder, kind, path) as one, child_with(contender, kind, path) as other:
@@ -56,8 +69,7 @@ def test_it_is_excluded_while_held_and_gets_in_after_the_release(path, kind, hol
         assert not is_refused(one, attempt)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("holder", "contender"), PAIRS)
+@pairs("FileLock")
 @pytest.mark.leaves("queue")  # the second holder ends without a release
 def test_a_killed_holder_blocks_no_waiter(path, kind, holder, contender):
     attempt, wait, _ = KINDS[kind]
@@ -68,6 +80,20 @@ def test_a_killed_holder_blocks_no_waiter(path, kind, holder, contender):
         os.kill(one.pid, signal.SIGKILL)
         one.process.wait()
         other.receive()
+
+
+def test_a_killed_soft_lock_without_a_record_is_never_taken_and_can_be_broken(path):
+    """filelock 3.0.4 writes nothing into its file, so that nothing tells whether it is held."""
+    with child_with(OLD, "SoftFileLock", path) as one:
+        one.run("lock.acquire(timeout=0) and None")
+        one.process.kill()
+        one.process.wait()
+    lock = ours.SoftFileLock(path)
+    with pytest.raises(ours.Timeout, match="recorded no PID"):
+        lock.acquire(timeout=0.2)
+    lock.break_lock()
+    with lock.acquire(timeout=0):
+        assert lock.is_lock_held_by_us
 
 
 @pytest.mark.parametrize(("reader", "writer"), PAIRS)

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+import oldest_filelock
 import semlock
 from support import Child
 
@@ -23,6 +24,12 @@ PEERS = {
         "import filelock; lock = filelock.FileLock(path)",
         "got = lock.acquire(timeout=30)",
         "got = lock.acquire(blocking=False)",
+        "lock.release()",
+    ),
+    f"filelock {oldest_filelock.VERSION}": (
+        "import filelock; lock = filelock.FileLock(path)",
+        "got = lock.acquire(timeout=30)",
+        "got = lock.acquire(timeout=0)",
         "lock.release()",
     ),
     "portalocker": (
@@ -51,8 +58,12 @@ def path(tmp_path):
 
 @pytest.fixture(params=PEERS)
 def peer(request, path):
-    pytest.importorskip("semlock" if "(" in request.param else request.param)
-    with Child() as child:
+    env = {}
+    if request.param.endswith(oldest_filelock.VERSION):
+        env["PYTHONPATH"] = oldest_filelock.directory()
+    else:
+        pytest.importorskip("semlock" if "(" in request.param else request.param)
+    with Child(env=env) as child:
         child.run(f"path = {path!r}\n{PEERS[request.param][0]}")
         child.takes, child.tries, child.ends = PEERS[request.param][1:]
         yield child
