@@ -23,7 +23,7 @@ def _find_the_installed_semlock() -> None:
     ``python -m`` puts the checkout first on the path.  The modules of this package are found
     by now and don't need it.
     """
-    if not glob.glob(os.path.join(_CHECKOUT, "semlock", "_core", "compiled*")):
+    if not glob.glob(os.path.join(_CHECKOUT, "semlock", "_core", "compiled*.so")):
         sys.path[:] = [p for p in sys.path if os.path.realpath(p or ".") != _CHECKOUT]
 
 

@@ -33,3 +33,9 @@ def test_the_command_offers_each_part_of_the_page():
     ).stdout
     offered = said.partition("{")[2].partition("}")[0].replace("\n", "").replace(" ", "")
     assert set(offered.split(",")) == {"all", *PARTS}
+
+
+def test_the_command_measures_the_installed_semlock_from_a_checkout():
+    """In the checkout lies the stub of the compiled core, and the core itself perhaps not."""
+    code = "import benchmarks.__main__ as m; m._find_the_installed_semlock(); import semlock"
+    subprocess.run([sys.executable, "-c", code + "; semlock.Lock"], check=True, cwd=ROOT)
