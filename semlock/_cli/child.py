@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
+from errno import EMFILE
 
 from semlock._cli.grammar import BAD, BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND
 
@@ -168,15 +169,17 @@ else:
             """
             with _Passing(self.pid) as passing:
                 started()
-                code = 0
                 try:
                     for at in range(0, len(inherited), _AT_ONCE):
                         self._gate.sendmsg([_MORE], [_rights(inherited[at : at + _AT_ONCE])])
                     self._gate.sendall(_GO)
-                    # The gate is closed by exec, or it delivers the error of exec.
-                    code = int.from_bytes(self._gate.recv(4), "big")
                 except (BrokenPipeError, ConnectionResetError):
-                    pass  # it was killed meanwhile; its end is read below
+                    pass  # it has ended; if by an error, that can still be read
+                try:
+                    # The gate is closed by exec, or it delivers the error of exec or before.
+                    code = int.from_bytes(self._gate.recv(4), "big")
+                except ConnectionResetError:
+                    code = 0  # it was killed; its end is read below
                 ended = passing.wait()
             if code:
                 return failure(self._command[0], OSError(code, os.strerror(code)))
@@ -205,8 +208,7 @@ else:
 
     def _is_let_go(gate: _socket.socket) -> bool:
         """Wait for the message to start, and receive the descriptors that come before it."""
-        from errno import EMFILE  # noqa: PLC0415 - while there is nothing else to do
-        from fcntl import F_DUPFD, fcntl  # noqa: PLC0415
+        from fcntl import F_DUPFD, fcntl  # noqa: PLC0415 - while there is nothing else to do
 
         while True:
             word, ancillary, flags, _ = gate.recvmsg(1, _socket.CMSG_SPACE(_AT_ONCE * _INT))
@@ -240,8 +242,9 @@ else:
             _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
             if _is_let_go(gate):
                 os.execvp(command[0], command)  # noqa: S606 - what it is told to run
-        except OSError as error:
-            gate.send((error.errno or 1).to_bytes(4, "big"))
+        except BaseException as error:  # noqa: BLE001 - also an import that gets no descriptor
+            number = getattr(error, "errno", None) or EMFILE
+            gate.send(number.to_bytes(4, "big"))
         finally:
             os._exit(NOT_FOUND)
 

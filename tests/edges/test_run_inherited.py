@@ -359,6 +359,22 @@ def test_a_command_that_can_have_no_descriptor_more_is_not_run(path, tmp_path):
         lock.acquire()
 
 
+def test_a_command_whose_process_can_load_nothing_more_is_not_run(path, tmp_path):
+    """For want of a descriptor an import fails, and that is no OSError."""
+    ran = tmp_path / "ran"
+    code = """if True:
+        import sys
+        from semlock.cli import main
+        sys.modules["fcntl"] = None
+        sys.exit(main(sys.argv[1:]))"""
+    line = program(code, "run", str(path), "--", "touch", str(ran))
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (126, "")
+    assert "touch can't be run: Too many open files" in done.stderr
+    assert not ran.exists()
+    assert free(path)
+
+
 def test_a_refresh_claims_what_the_win_did(path):
     with subprocess.Popen(["sleep", "60"]) as other:
         lock = systems.make(
