@@ -27,9 +27,17 @@ def index_of_pip() -> str:
         check=False,
     ).stdout.strip()
     if not told:
-        from pip._internal.models.index import PyPI  # pip's own default
-
-        told = PyPI.simple_url
+        # pip's own default, asked of pip in a process of its own: to import pip replaces modules.
+        told = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "from pip._internal.models.index import PyPI; print(PyPI.simple_url)",
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
     return told.rstrip("/")
 
 

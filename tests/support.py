@@ -615,13 +615,21 @@ class Strike:
         self.where = ""
         self.rest: list[str] = []
         self.error: BaseException | None = None
-        with _monitored(self) if hasattr(sys, "monitoring") else _traced(self):
-            try:
-                operation()
-            except KeyboardInterrupt:
-                self.struck = True
-            except semlock.SemlockError as error:
-                self.error = error
+        # What other tests left to the garbage collector is destroyed after the operation: a
+        # destructor of theirs is not what is struck.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with _monitored(self) if hasattr(sys, "monitoring") else _traced(self):
+                try:
+                    operation()
+                except KeyboardInterrupt:
+                    self.struck = True
+                except semlock.SemlockError as error:
+                    self.error = error
+        finally:
+            if collects:
+                gc.enable()
 
     def counts(self, code: CodeType) -> bool:
         """Tell whether this code's bytecodes count."""
