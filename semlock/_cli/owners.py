@@ -31,7 +31,7 @@ def _words(text: str) -> frozenset[str]:
 _WRAPPERS = _words(
     """
     bwrap caffeinate capsh chpst chroot chrt cpulimit dbus-run-session doas entr env fakechroot
-    faketime find firejail flock gdb gosu gtime gtimeout ionice linux32 linux64 ltrace nice
+    faketime find firejail flock gdb git gosu gtime gtimeout ionice linux32 linux64 ltrace nice
     nohup nsenter numactl parallel perf pkexec prlimit proot rr runcon runuser script setarch
     setpriv setsid setuidgid sg softlimit sshpass stdbuf strace su su-exec su-rs sudo sudo-rs
     systemd-run taskset time timeout unshare valgrind watch xargs
@@ -56,8 +56,6 @@ _SHELLS = _words("sh bash dash zsh ksh ksh93 mksh ash yash posh fish rbash")
 _INTERPRETERS = ("python", "pypy", "perl", "ruby", "node", "expect", "tclsh")
 
 _TAKING = frozenset(("acquire", "try"))
-_CLOSING = frozenset(("}", "fi", "done", "esac"))  # they end a construct and run nothing
-
 _DEEPEST = 64  # how many callers are examined
 
 
@@ -163,7 +161,7 @@ def way() -> list[int]:
 
 def _passed_over(seen: _Seen) -> int | None:
     """Give the process to examine instead of one that doesn't last; ``None`` if it lasts."""
-    if _runs_us_alone(seen.argv) or seen.names & _WRAPPERS:
+    if _runs_us_alone(seen.argv) or seen.names & _WRAPPERS or _is_run(seen.argv):
         return seen.parent
     if not seen.is_shell:
         return None
@@ -233,13 +231,25 @@ def _runs_us_alone(argv: list[str]) -> bool:
     return _names_us(argv[-count - 1])
 
 
+def _is_run(argv: list[str]) -> bool:
+    """Tell whether a process is semlock, which waits for its command as ``flock`` does."""
+    rest = argv[1:]
+    while rest and rest[0][:1] == "-":
+        del rest[0]  # Python's options; of ``-m`` the module is left
+    return len(rest) > 1 and _names_us(rest[0]) and rest[1] in ("run", "flock")
+
+
 def _names_us(word: str) -> bool:
     return os.path.basename(word).removesuffix(".exe") in ("semlock", "semlock.py")
 
 
 def _ends_behind_us(argv: list[str]) -> bool:
     """Tell whether a shell was given commands of which semlock is the last."""
-    from semlock._cli.shell_text import command_text, commands_of  # noqa: PLC0415 - for shells
+    from semlock._cli.shell_text import (  # noqa: PLC0415 - for shells
+        command_text,
+        commands_of,
+        does_nothing,
+    )
 
     text = command_text(argv)
     if text is None:
@@ -253,7 +263,7 @@ def _ends_behind_us(argv: list[str]) -> bool:
         rest = commands[first + 1 :]
         if commands[first][0] in ("while", "until") and ["done"] in rest:
             rest = rest[rest.index(["done"]) + 1 :]  # the loop's body comes before its end
-        return all(_takes(words) or set(words) <= _CLOSING for words in rest)
+        return all(_takes(words) or does_nothing(words) for words in rest)
     # A single command with another name (a function or a variable) is certainly semlock.  Of
     # several one may be a function from another file that acquires; if we don't, the text is of a
     # shell that acquires nothing, which is no owner.

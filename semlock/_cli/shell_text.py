@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+_OPENING = frozenset(("{", "then", "else", "!"))
+_CLOSING = frozenset(("}", "fi", "done", "esac"))
+_IDLE = frozenset(("exit", "return", "true", "false", ":", "echo", "printf"))
+_NOWHERE = frozenset(("/dev/null", "/dev/stderr", "/dev/stdout", "/dev/tty", "-"))
+_WRITES = ">"  # as a word of a command: it writes a file
+
 
 def command_text(argv: list[str]) -> str | None:
     """Give the text of ``-c`` among a shell's words."""
@@ -27,16 +33,19 @@ def commands_of(text: str) -> list[list[str]] | None:
     lexer = shlex(text.replace("\n", " ; "), posix=True, punctuation_chars=True)
     lexer.commenters = ""
     found: list[list[str]] = [[]]
-    skips = redirects = False
+    skips = False
+    redirects = ""
     depth = 0  # of braces and parentheses behind ||
     try:
         for word in lexer:
             if skips:
                 depth += (word in ("{", "(")) - (word[:1] in ("}", ")"))
             if set(word) & set("<>") and set(word) <= set("<>&|"):
-                redirects = True
+                redirects = word
             elif redirects:
-                redirects = False
+                if ">" in redirects and not (word in _NOWHERE or word.isdigit()) and not skips:
+                    found[-1].append(_WRITES)
+                redirects = ""
             elif word == "()" and not skips:
                 found[-1].append(word)
                 found.append([])
@@ -53,6 +62,17 @@ def commands_of(text: str) -> list[list[str]] | None:
     except ValueError:
         return None
     return _inlined([words for words in found if words])
+
+
+def does_nothing(words: list[str]) -> bool:
+    """Tell whether a command only ends a construct or the shell, or says something."""
+    while words and words[0] in _OPENING:
+        words = words[1:]
+    if set(words) <= _CLOSING:
+        return True
+    return words[0] in _IDLE and not any(
+        word == _WRITES or "`" in word or "$(" in word for word in words
+    )
 
 
 def _inlined(found: list[list[str]]) -> list[list[str]]:

@@ -42,12 +42,16 @@ PASSED_OVER = {
     "setsid -w": f"setsid -w {ACQUIRE}",
     "flock": f"flock other {ACQUIRE}",
     "flock -c": f"flock other -c '{ACQUIRE}'",
+    "semlock run": f"semlock run other -- sh -c '{ACQUIRE}'",
+    "semlock flock": f"semlock flock other -c '{ACQUIRE}'",
+    "git, of an alias": f"git -c 'alias.take=!{ACQUIRE}' take",
     "strace": f"strace -f -o /dev/null {ACQUIRE}",
     "xargs": "echo the.lock | xargs semlock acquire -j",
     "find": f"find . -maxdepth 0 -exec {ACQUIRE} ';'",
     "script": f"script -qc '{ACQUIRE}' /dev/null",
     "sh -c": f"sh -c '{ACQUIRE}'",
     "sh -c with a way out": f"sh -c '{ACQUIRE} || exit 1'",
+    "sh -c with its exit code": f"sh -c '{ACQUIRE}; exit $?'",
     "sh -c behind another command": f"sh -c 'cd . && {ACQUIRE}'",
     "sh -c with a redirection": f"sh -c '{ACQUIRE} 2>&1;'",
     "sh -c in a loop": "sh -c 'until semlock try -j the.lock; do sleep 0.1; done'",
@@ -160,7 +164,7 @@ def test_a_script_releases_what_it_took(shell, place):
 @pytest.mark.parametrize("way", PASSED_OVER)
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_caller_that_only_waits_for_semlock_is_passed_over(shell, way, place):
-    program = way.split()[0]
+    program = way.split()[0].strip(",")
     skip_without(shell, *([program] if PASSED_OVER[way].startswith(program) else []))
     belongs_to_the_script(shell, PASSED_OVER[way], place)
 
@@ -399,7 +403,19 @@ TEXTS = {
     "exec semlock acquire L >/dev/null 2>&1 </dev/null": True,
     "set -e; cd /tmp && /usr/bin/semlock acquire L": True,
     "semlock acquire A && semlock acquire B": True,
-    "if semlock try L; then :; fi": False,
+    "if semlock try L; then :; fi": True,
+    "if semlock try L; then exit 0; else exit 1; fi": True,
+    "if semlock try L; then work; fi": False,
+    "semlock acquire L; exit $?": True,
+    "semlock acquire L && echo locked >&2 || echo not": True,
+    "semlock acquire L && echo locked > state": False,
+    "semlock acquire L; > state": False,
+    "semlock acquire L > state": True,
+    "semlock acquire L; echo `work`": False,
+    "semlock acquire L; echo $(work)": False,
+    'semlock acquire L; echo "$(work)"': False,
+    "semlock acquire L; echo x | work": False,
+    "semlock acquire L && true; work": False,
     "semlock try L && work": False,
     "semlock acquire L; work; semlock release L": False,
     "semlock acquire L\nwork": False,
