@@ -31,6 +31,7 @@ _OS = 71
 _CANT_CREATE = 73
 
 _LONGEST = 1e9
+_TICK = 1e-6  # the timer of flock(1) counts microseconds: less than one is none
 _LARGEST = 2**31 - 1
 
 
@@ -45,7 +46,7 @@ class _CallError(Exception):
 class _Call:
     """What a call asks for."""
 
-    shared = unlock = close = no_fork = verbose = False
+    shared = unlock = at_once = close = no_fork = verbose = False
     timeout: float | None = None
     conflict = 1
     words: tuple[str, ...] = ()
@@ -112,7 +113,7 @@ def _read(arguments: tuple[str, ...]) -> _Call:
         if letter == "w":
             call.timeout = _seconds(value)
         elif letter == "n":
-            call.timeout = 0.0
+            call.at_once = True
         elif letter == "E":
             call.conflict = _code(value)
         elif letter in "sex":
@@ -128,24 +129,37 @@ def _read(arguments: tuple[str, ...]) -> _Call:
     return call
 
 
+def _plain(text: str) -> str:
+    """Refuse what Python reads as a number and C doesn't: 1_0, other alphabets, a space behind."""
+    if not text.isascii() or "_" in text or text != text.rstrip():
+        raise ValueError
+    return text
+
+
 def _seconds(text: str) -> float:
     try:
-        seconds = float(text)
-    except ValueError:
+        return (float.fromhex if "x" in text.lower() else float)(_plain(text))
+    except (ValueError, OverflowError):
         raise _CallError(f"invalid timeout value: '{text}'") from None
-    if not 0 <= seconds < float("inf"):  # also nan
-        raise _CallError("cannot set up timer: Invalid argument", _OS)
-    return min(seconds, _LONGEST)
 
 
 def _code(text: str) -> int:
     try:
-        code = int(text)
+        code = int(_plain(text))
     except ValueError:
         raise _CallError(f"invalid exit code: '{text}'") from None
     if not 0 <= code <= 255:
         raise _CallError("exit code out of range (expected 0 to 255)")
     return code
+
+
+def _limit(call: _Call) -> float | None:
+    """Give the seconds that a call waits; a timer that can't be set is told only now."""
+    if call.timeout is None:
+        return 0.0 if call.at_once else None
+    if not 0 <= call.timeout < 2**63:  # also nan
+        raise _CallError("cannot set up timer: Invalid argument", _OS)
+    return 0.0 if call.at_once or call.timeout < _TICK else min(call.timeout, _LONGEST)
 
 
 class _HeldError(Exception):
@@ -175,7 +189,7 @@ def _answer(letter: str) -> int:
 
 def _number(word: str) -> int:
     try:
-        number = int(word)
+        number = int(_plain(word))
     except ValueError:
         raise _CallError(f"bad file descriptor: '{word}'") from None
     if abs(number) > _LARGEST:
@@ -187,7 +201,7 @@ def _become(command: list[str]) -> int:
     try:
         os.execvp(command[0], command)  # noqa: S606 - what it is told to run
     except (OSError, ValueError) as error:
-        words = getattr(error, "strerror", None) or str(error)
+        words = getattr(error, "strerror", None) or os.strerror(errno.ENOENT)  # an empty name
         _say(f"failed to execute {command[0]}: {words}")
         sys.stderr.flush()
         return _OS if getattr(error, "errno", None) == errno.ENOMEM else _UNAVAILABLE
@@ -253,14 +267,14 @@ else:
 
         from semlock._locks.kernel import KernelLock  # noqa: PLC0415 - for those who lock
 
-        began = monotonic()
+        began, limit = monotonic(), _limit(call)
         try:
             if call.unlock:
                 call_flock(fd, LOCK_UN)
                 return
             child.interruptible()
             lock = KernelLock.from_fd(fd, shared=call.shared)
-            lock.acquire(timeout=call.timeout)
+            lock.acquire(timeout=limit)
             # From now on it belongs to the open file, and not to this process.
             capi.detach_lock(inside.native(lock))
         except LockTimeoutError as error:
@@ -270,7 +284,7 @@ else:
                 )
                 _say(
                     f"timeout while waiting to get lock{holder}"
-                    if call.timeout
+                    if limit
                     else f"failed to get lock{holder}"
                 )
             raise _HeldError from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from semlock._core import capi
+from semlock._core.paths import absolute
 from semlock._locks.lock import TextLock
 from semlock._stores.file import InFiles
 from semlock._stores.kernel import InKernel, handle_of, path_of
@@ -37,6 +38,18 @@ if TYPE_CHECKING:
         cancel_check: Callable[[], object] | None
 
 
+def _absolute(path: StrPath) -> str:
+    """Let a directory have any of its names: with a slash at the end, ``.``, ``..`` or ``/``."""
+    text = os.fsdecode(os.fspath(path)) if isinstance(path, (str, bytes, os.PathLike)) else ""
+    stripped = text.rstrip("/" if os.sep == "/" else "/\\")
+    is_by_dots = os.path.basename(stripped) in (os.curdir, os.pardir)
+    if (stripped == text and not is_by_dots) or "\0" in text or not os.path.isdir(text):
+        return absolute(path)
+    if is_by_dots or not stripped or stripped.endswith(":"):
+        return os.path.realpath(text)
+    return absolute(stripped)
+
+
 class KernelLock(InKernel, TextLock):
     """A lock on a file that stays: the kernel's lock (``flock``) on it is the lock.
 
@@ -64,6 +77,8 @@ class KernelLock(InKernel, TextLock):
 
     __slots__ = ("_options",)
 
+    _absolute = staticmethod(_absolute)
+
     def __init__(
         self,
         path: StrPath,
@@ -86,8 +101,9 @@ class KernelLock(InKernel, TextLock):
             "exact_mode": exact_mode, "make_dirs": make_dirs, "reentrant": reentrant,
             "held_by": held_by, "fair": fair, "on_wait": on_wait, "cancel_check": cancel_check,
         }  # fmt: skip
-        InFiles.__init__(self, _named(path), **self._options)
-        self._begin(shared=shared, fair=fair, fd=None, queued=True)
+        InFiles.__init__(self, path, **self._options)
+        # The root has no directory beside it for a queue.
+        self._begin(shared=shared, fair=fair, fd=None, queued=self.path != os.sep)
 
     @classmethod
     def from_fd(cls, fd: object, **options: Unpack[KernelOptions]) -> Self:
@@ -122,13 +138,3 @@ class KernelLock(InKernel, TextLock):
     def is_shared(self) -> bool:
         """Whether this object holds together with other readers."""
         return bool(self._native.kernel == capi.SHARED)
-
-
-def _named(path: StrPath) -> StrPath:
-    """Let a directory be named with a slash at its end."""
-    text = os.fsdecode(os.fspath(path)) if isinstance(path, (str, bytes, os.PathLike)) else path
-    if isinstance(text, str) and len(text) > 1:
-        stripped = text.rstrip("/" if os.sep == "/" else "/\\")
-        if stripped and not stripped.endswith(":") and os.path.isdir(text):
-            return stripped
-    return text

@@ -77,6 +77,8 @@ class InFiles(FileRecord):
     # that the user computes, a time in another form).
     _each_time = False
 
+    _absolute = staticmethod(absolute)
+
     def __init__(
         self,
         path: StrPath,
@@ -98,7 +100,7 @@ class InFiles(FileRecord):
         cancel_check: Callable[[], object] | None = None,
     ) -> None:
         super().__init__(
-            absolute(path), tag=tag, timeout=timeout, policy=policy, retry=retry,
+            self._absolute(path), tag=tag, timeout=timeout, policy=policy, retry=retry,
             heartbeat=heartbeat, on_lost=on_lost, on_wait=on_wait, cancel_check=cancel_check,
         )  # fmt: skip
         if durability not in capi.DURABILITY:
@@ -331,8 +333,7 @@ class InFiles(FileRecord):
             return None
 
     def _holder_of(self, seen: Instance) -> BaseLock | None:
-        dev, ino, _ = seen.key
-        return registry.held_here(dev, ino)
+        return registry.held_here(*seen.key[:2])
 
     _holder_here = holders.holder_here
 
@@ -344,8 +345,7 @@ class InFiles(FileRecord):
         if key != self._seen:
             self._seen = key
             self._first_seen = now
-        watched = (now - self._first_seen) // 10
-        at: int = now + min(max(watched, _FIRST_LOOK), _LAST_LOOK)
+        at: int = now + min(max((now - self._first_seen) // 10, _FIRST_LOOK), _LAST_LOOK)
         self._native.look_at = at
         return at
 
@@ -372,8 +372,7 @@ class InFiles(FileRecord):
             discard(self)
             forget(self._native, pool)
             return False
-        # The garbage collector must not decide when a lock ends: the protected code may still
-        # run.  So it stays held, and status shows that.
+        # The garbage collector must not end a lock whose code may still run: it stays held.
         keep(self)
         return True
 

@@ -34,6 +34,10 @@ SCRIPTS = {
     "a line that is two": "$flock the.lock -c true true",
     "a line before the file": "$flock -c true the.lock",
     "a directory": "mkdir d && $flock d echo in; ls",
+    "the root": "$flock -s / echo in; ( $flock -sn 9 && echo in ) 9</",
+    "names of directories": "mkdir d; for name in . .. d/ d/. ..; do "
+    "$flock $name $flock -n $name echo both; echo $?; done",
+    "an empty command": "$flock the.lock ''",
     "a descriptor": "( $flock 9 && echo got ) 9>the.lock",
     "a descriptor for reading": "touch the.lock; ( $flock 9 && echo got ) 9<the.lock",
     "a descriptor that is closed": "$flock 99",
@@ -70,6 +74,20 @@ SCRIPTS = {
     "a time below 0": "$flock -w -1 the.lock true",
     "a time that is not a number": "$flock -w nan the.lock true",
     "a time without an end": "$flock -w inf the.lock true; $flock -w 1e400 the.lock true",
+    "no time and a time": "(exec 5>the.lock; $flock 5; echo >in; sleep 0.7) >&2 & "
+    "until [ -s in ]; do sleep 0.01; done; $flock -n -w 30 the.lock echo both; echo $?; wait",
+    "less than a tick": "$flock the.lock $flock -w 1e-9 the.lock echo both",
+    "a time in hex": "$flock -w 0x1p-4 the.lock echo done",
+    "times that C does not read": "$flock -w 1_0 the.lock true; echo $?; "
+    "$flock -w '1 ' the.lock true; echo $?; $flock -w ' 1' the.lock true; echo $?; "
+    "$flock -w \u0663 the.lock true; echo $?",
+    "exit codes that C does not read": "$flock -E 1_0 the.lock true; echo $?; "
+    "$flock -E '5 ' the.lock true; echo $?; $flock -E +5 the.lock true; echo $?; "
+    "$flock -E \u0663 the.lock true; echo $?",
+    "descriptors that C does not read": "for fd in 8_ '8 ' ' 8' +8 08 \u0668; do "
+    '$flock "$fd" 8<.; echo $?; done',
+    "a timer that can't be set, and a name": "$flock -w inf the.lock true; echo $?; ls; "
+    "$flock -w inf -u 8 8<.; echo $?; $flock -w inf x; echo $?",
     "an exit code that is no number": "$flock -E x the.lock true",
     "an exit code that is too large": "$flock -E 256 the.lock true",
     "a value that is missing": "$flock -w",

@@ -144,12 +144,33 @@ def waiting(path):
         return 0
 
 
-def test_a_directory_can_be_locked(tmp_path):
-    lock = semlock.KernelLock(f"{tmp_path}/")
+@pytest.mark.parametrize(
+    "name", ["{}", "{}/", "{}/.", "{}/sub/..", ".", "./", "sub/..", "sub/../"]
+)
+def test_a_directory_can_be_locked_by_each_of_its_names(tmp_path, monkeypatch, name):
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path)
+    lock = semlock.KernelLock(name.format(tmp_path))
     with lock:
+        assert lock.path == str(tmp_path)
         assert excluded(tmp_path)
         assert not semlock.KernelLock(tmp_path).try_acquire()
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ["sub"]
+
+
+def test_the_root_can_be_locked_and_gets_no_queue():
+    # Shared: this directory is not this test's.
+    with semlock.KernelLock("/", shared=True) as lock:
+        assert lock.path == "/"
+        assert excluded("/")
+        assert lock.status().state == "held"
+        assert not semlock.KernelLock("/").try_acquire()
+        fd = os.open("/", os.O_RDONLY)
+        try:
+            with semlock.KernelLock.from_fd(fd, shared=True):
+                pass
+        finally:
+            os.close(fd)
 
 
 def test_a_file_that_is_only_read_can_be_locked(path):
