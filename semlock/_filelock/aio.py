@@ -6,11 +6,12 @@ serve a subclass with a backend of its own, and ``loop`` is accepted.
 
 from __future__ import annotations
 
+import sys
 from time import monotonic
 
 from semlock._filelock.aio_base import BaseAsyncFileLock
 from semlock._filelock.held import WAIT_ENDED, HeldBySemlock
-from semlock._filelock.native import UnixFileLock, options_of, refuse_directory
+from semlock._filelock.native import NativeFileLock, UnixFileLock, WindowsFileLock, options_of
 from semlock._filelock.reporting import AsyncAcquireReturnProxy
 from semlock._filelock.soft import SoftFileLock, SoftLock
 from semlock._locks.async_lock import AsyncFileForm
@@ -66,13 +67,13 @@ class AsyncSoftFileLock(_AsyncHeld, SoftFileLock):
     _inner_kind = _AsyncSoftLock
 
 
-class AsyncUnixFileLock(_AsyncHeld, UnixFileLock):
-    """``FileLock`` for tasks."""
+class _AsyncNative(_AsyncHeld, NativeFileLock):
+    """The kernel's lock for tasks."""
 
     def _new_inner(self, context: Context, path: str) -> Any:
         from semlock._locks.async_kernel import AsyncKernelLock  # noqa: PLC0415
 
-        refuse_directory(path)
+        self._refuse_to_lock(path)
         return AsyncKernelLock(path, **options_of(context))
 
     async def _obtain_async(self, context: Context, wait: Wait) -> None:
@@ -84,8 +85,18 @@ class AsyncUnixFileLock(_AsyncHeld, UnixFileLock):
             await self._obtain_async(context, wait)
 
 
-AsyncWindowsFileLock = AsyncUnixFileLock
-AsyncFileLock = AsyncUnixFileLock
+class AsyncUnixFileLock(_AsyncNative, UnixFileLock):
+    """``UnixFileLock`` for tasks."""
+
+
+class AsyncWindowsFileLock(_AsyncNative, WindowsFileLock):
+    """``WindowsFileLock`` for tasks."""
+
+
+if sys.platform == "win32":
+    AsyncFileLock = AsyncWindowsFileLock
+else:
+    AsyncFileLock = AsyncUnixFileLock
 __all__ = [
     "AsyncAcquireReturnProxy",
     "AsyncFileLock",

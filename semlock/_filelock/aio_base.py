@@ -36,6 +36,8 @@ _DEFAULTS = {
 class AsyncFileLockMeta(FileLockMeta):
     """Makes locks for tasks."""
 
+    _frames = 1  # _give below
+
     def _give(cls, lock_file: Any, *arguments: Any, **given: Any) -> Any:  # noqa: N805 - a metaclass
         """Make a lock object, or give the one that exists for this path."""
         thread_local = arguments[2] if len(arguments) > 2 else given.get("thread_local", False)
@@ -301,7 +303,7 @@ class BaseAsyncFileLock(BaseFileLock, metaclass=AsyncFileLockMeta):
     ) -> None:
         await self._leave_block(exc_value)
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:  # type: ignore[override]
         """Decorate a coroutine function, which then runs under the lock."""
         from functools import wraps  # noqa: PLC0415 - for those who decorate
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from _thread import RLock
-from contextlib import suppress
+from contextlib import ContextDecorator, suppress
 from time import monotonic, sleep
 
 from semlock._filelock.context import Context, PerThread
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-class BaseFileLock(Said, metaclass=FileLockMeta):
+class BaseFileLock(Said, ContextDecorator, metaclass=FileLockMeta):
     """The base of all locks for threads; a subclass has ``_acquire`` and ``_release``.
 
     :lock_file:      the path of the lock file
@@ -358,7 +358,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
                 raise
             raise_both("lock body and release both failed", error, failure)
 
-    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:  # type: ignore[override]  # it keeps the types
         """Decorate a function, which then runs under the lock; none whose body runs later."""
         from semlock._locks.decorating import decorate  # noqa: PLC0415 - for those who decorate
 

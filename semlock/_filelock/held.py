@@ -128,7 +128,7 @@ class HeldBySemlock(BaseFileLock):
                 inside.cancel_by(inner, wait.cancel_check, wait.interval)
             return inner
         if not inner.try_acquire():
-            debug("Failed to immediately acquire lock %s on %s", self)
+            self._gives_up(wait, in_time=False)  # which logs it
             raise Timeout(context.lock_file, self._unseen_holder(context))
         self._won(context, inner)
         return None

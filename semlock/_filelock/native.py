@@ -21,18 +21,29 @@ if TYPE_CHECKING:
 _NO_FLOCK = (errno.ENOSYS,)
 
 
-class UnixFileLock(HeldBySemlock):
+class NativeFileLock(HeldBySemlock):
     """A lock that the kernel keeps on a file, which stays when the lock is released.
 
     It excludes filelock's ``FileLock``, flock(1) and ``semlock.KernelLock``.  The parameters are
     those of ``BaseFileLock``.
     """
 
+    _is_of_this_system = True
+
     def _new_inner(self, context: Context, path: str) -> Any:
         from semlock._locks.kernel import KernelLock  # noqa: PLC0415 - when a lock is first taken
 
-        refuse_directory(path)
+        self._refuse_to_lock(path)
         return KernelLock(path, **options_of(context))
+
+    def _refuse_to_lock(self, path: str) -> None:
+        """Refuse the class of another system, and a directory, which filelock can't lock."""
+        if not self._is_of_this_system:
+            raise NotImplementedError(
+                f"{type(self).__name__} is the lock of another system: FileLock is that of this one"
+            )
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
     def _obtain(self, context: Context, wait: Wait) -> None:
         began = monotonic()
@@ -66,24 +77,25 @@ class UnixFileLock(HeldBySemlock):
         self.__class__ = kind or SoftFileLock  # type: ignore[assignment]
 
 
-def refuse_directory(path: str) -> None:
-    """Refuse a directory, which semlock could lock and filelock can't."""
-    if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-
-
 def options_of(context: Context) -> dict[str, Any]:
     """Give the options of semlock's lock."""
     exact = context.mode != UNSET_MODE
     return {"mode": context.mode if exact else 0o666, "exact_mode": exact}
 
 
-WindowsFileLock = UnixFileLock
+class UnixFileLock(NativeFileLock):
+    """The kernel's lock on Linux, macOS and the BSDs: ``flock``."""
+
+    _is_of_this_system = sys.platform != "win32"
+
+
+class WindowsFileLock(NativeFileLock):
+    """The kernel's lock on Windows: ``LockFileEx``."""
+
+    _is_of_this_system = sys.platform == "win32"
+
+
 if sys.platform == "win32":
-
-    class WindowsFileLock(UnixFileLock):  # type: ignore[no-redef]
-        """The same on Windows, by ``LockFileEx``."""
-
-    FileLock: type[UnixFileLock] = WindowsFileLock
+    FileLock = WindowsFileLock
 else:
     FileLock = UnixFileLock

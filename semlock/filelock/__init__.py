@@ -46,23 +46,37 @@ __all__ = [
     "AcquireReturnProxy",
     "AsyncAcquireReadWriteReturnProxy",
     "AsyncAcquireReturnProxy",
+    "AsyncAcquireSoftReadWriteReturnProxy",
     "AsyncFileLock",
     "AsyncReadWriteLock",
+    "AsyncSoftFileLease",
     "AsyncSoftFileLock",
+    "AsyncSoftReadWriteLock",
+    "AsyncStrictSoftFileLock",
     "AsyncUnixFileLock",
     "AsyncWindowsFileLock",
     "BaseAsyncFileLock",
     "BaseFileLock",
     "CloseErrorPolicy",
+    "CompromiseReason",
     "ContextErrorPolicy",
     "FileLock",
+    "LeaseCompromise",
     "LeaseSettingsMismatch",
     "LockOptions",
+    "MarkerSoftFileLock",
     "NotProvidedError",
+    "OwnerMode",
+    "OwnerRecord",
     "ReadWriteLock",
+    "SoftFileLease",
     "SoftFileLock",
     "SoftFileLockLifetimeWarning",
     "SoftFileLockProtocolError",
+    "SoftReadWriteLock",
+    "StrictSoftFileClaim",
+    "StrictSoftFileClaimState",
+    "StrictSoftFileLock",
     "Timeout",
     "UnixFileLock",
     "WindowsFileLock",
@@ -78,7 +92,7 @@ __version__ = version = "4.2.10"
 
 has_fcntl = sys.platform != "win32"
 
-for _name in __all__:
+for _name in __all__:  # also what is refused, so that a program that imports all is told
     if getattr(globals().get(_name), "__module__", "").startswith("semlock."):
         globals()[_name].__module__ = __name__
 del _name

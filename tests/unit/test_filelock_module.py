@@ -142,6 +142,41 @@ def test_a_soft_lock_leaves_nothing_behind(path, names):
 
 
 def test_all_names_are_there():
-    for name in (*filelock.__all__, *filelock._NOT_PROVIDED):
+    for name in filelock.__all__:
         assert getattr(filelock, name) is not None
     assert set(filelock.__all__) <= set(dir(filelock))
+    theirs = pytest.importorskip("filelock", "4.2.10")
+    assert set(theirs.__all__) <= set(filelock.__all__)
+
+
+@pytest.mark.parametrize("prefix", ["", "Async"])
+def test_the_class_of_another_system_is_no_base_of_this_ones_and_locks_nothing(prefix, path):
+    kinds = [getattr(filelock, f"{prefix}{name}FileLock") for name in ("Unix", "Windows")]
+    own, other = reversed(kinds) if sys.platform == "win32" else kinds
+    assert getattr(filelock, f"{prefix}FileLock") is own
+    assert not issubclass(own, other)
+    lock = other(path)
+    with pytest.raises(NotImplementedError, match="of another system"):
+        result = lock.acquire(timeout=0)
+        asyncio.run(result)
+    assert not lock.is_locked
+
+
+@pytest.mark.parametrize(
+    "name", ["FileLock", "SoftFileLock", "AsyncFileLock", "AsyncSoftFileLock"]
+)
+def test_a_warning_about_a_lifetime_points_at_its_caller(name, path):
+    with pytest.warns((UserWarning, filelock.SoftFileLockLifetimeWarning)) as told:
+        getattr(filelock, name)(path, lifetime=5)
+    assert [one.filename for one in told] == [__file__]
+
+
+def test_what_is_logged_of_a_try_is_as_with_filelock(path, caplog):
+    with filelock.FileLock(path), caplog.at_level("DEBUG", "filelock"):
+        caplog.clear()
+        for options in ({"timeout": 0}, {"blocking": False}):
+            with pytest.raises(filelock.Timeout):
+                filelock.FileLock(path).acquire(**options)
+    assert [one.message.split()[0] for one in caplog.records] == [
+        "Attempting", "Timeout", "Attempting", "Failed",
+    ]  # fmt: skip
