@@ -17,7 +17,7 @@ import stat
 from time import time
 
 from semlock import _core
-from semlock._core import capi, inside
+from semlock._core import capi, inside, registry
 from semlock._core.errors import LockPathError, LockTimeoutError
 from semlock._core.folders import Folder, Leftover, as_far_as_it_goes, opened_here
 from semlock._core.paths import READERS
@@ -139,6 +139,9 @@ def _belonging_to(only: str, names: list[str], folder: Folder) -> list[str]:
 
 _swept: set[str] = set()
 _SWEPT_LIMIT = 1000
+# A forked child sweeps anew: otherwise the children of a server, each of which keeps a file and
+# ends by os._exit, would leave more and more of them.
+registry.on_fork(_swept.clear)
 
 
 def sweep(directory: str) -> None:

@@ -62,6 +62,12 @@ def os_error(path: str, code: int, *, makes_dirs: bool = False) -> OSError:
             path=path,
             code=-code,
         )
+    if code == -errno.ENXIO:
+        return LockPathError(
+            f"{path} is not a regular file, which can't be a lock; it is left alone",
+            path=path,
+            code=-code,
+        )
     if code == -errno.ENAMETOOLONG:
         return LockPathError(
             f"{path} can't be created: the path or a name in it is too long (a name may have 255 "
@@ -185,7 +191,7 @@ def _held_by(lock: BaseLock, found: LockStatus | None, of_empty: str | None = No
     if found.verdict == "alive":
         own = _own_place(lock, found)
         if own:
-            return f"{held}; that is this very process, acquired at {own}. Release it there"
+            return f"{held}; that is this very process, {own}"
         return f"{held}. Wait longer (timeout=), or end its holder: the lock is free at that moment"
     return (
         f"{held}. Wait longer (timeout=). If you know that its holder has ended, remove it: "
@@ -237,7 +243,7 @@ def forbidden_error(found: LockStatus, code: int) -> PermissionError:
 
 
 def _own_place(lock: BaseLock, found: LockStatus) -> str:
-    """Say where in this process the lock was acquired; empty if another process holds it."""
+    """Say how this process came to hold the lock; empty if another process holds it."""
     from semlock._core.identity import this_process  # noqa: PLC0415 - for an error only
 
     info, me = found.info, this_process()
@@ -247,7 +253,12 @@ def _own_place(lock: BaseLock, found: LockStatus) -> str:
         holder = inside.holder_here(lock)
     except OSError:
         holder = None
-    return "an unknown place" if holder is None else where(inside.place(holder))
+    if holder is not None:
+        return f"acquired at {where(inside.place(holder))}. Release it there"
+    return (
+        "by no object of it: it was taken for it, or before it executed this program. Whatever "
+        "took it has to release it; it ends with this process"
+    )
 
 
 def deadlock_error(

@@ -32,6 +32,14 @@ def _here(path: str) -> str:
         ) from None
 
 
+def _refuse_unwritable(text: str) -> None:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        message = f"a lock's path can't be {text!r}: it has no bytes ({error.reason})"
+        raise _refusal(message, text, errno.EILSEQ) from None
+
+
 def absolute(path: StrPath) -> str:
     """Make a lock's path absolute and refuse what can't be one."""
     text = os.fspath(path)
@@ -47,6 +55,8 @@ def absolute(path: StrPath) -> str:
         raise _refusal(
             f"{text} names a directory: a lock needs a file name", text, errno.EISDIR
         )
+    if not text.isascii():
+        _refuse_unwritable(text)
     # Most paths are absolute and plain: they are not changed.
     if text[0] != "/" or os.sep != "/" or "/." in text or "//" in text:
         text = os.path.join(_here(text), text) if os.sep == "/" else os.path.abspath(text)

@@ -66,6 +66,9 @@ class LockSet(Candidates, Generic[L]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self)} locks>"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(f"{self!r} can't be copied or pickled: make another set of its locks")
+
     # ------------------------------------------------------------------ acquiring
 
     def try_acquire(self, limit: int | None = None) -> list[L]:

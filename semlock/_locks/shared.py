@@ -63,7 +63,7 @@ class SharedLock(Reading):
     ``held_by="object"`` any thread may release what another one took.
     """
 
-    __slots__ = ("_directory", "_readers", "_writer", "path", "tag", "timeout")
+    __slots__ = ("__weakref__", "_directory", "_readers", "_writer", "path", "tag", "timeout")
 
     _who: Literal["thread", "task"] = "thread"
     _reader_wait = ReaderWait

@@ -56,7 +56,8 @@ class SlotLock:
     """
 
     __slots__ = (
-        "_fair", "_head", "_last", "_locks", "_natives", "_retry", "path", "slots", "timeout",
+        "__weakref__", "_fair", "_head", "_last", "_locks", "_natives", "_retry", "path", "slots",
+        "timeout",
     )  # fmt: skip
 
     _one_slot: Any = Lock  # the class of each slot

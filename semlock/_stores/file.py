@@ -103,12 +103,14 @@ class InFiles(FileRecord):
             self._absolute(path), tag=tag, timeout=timeout, policy=policy, retry=retry,
             heartbeat=heartbeat, on_lost=on_lost, on_wait=on_wait, cancel_check=cancel_check,
         )  # fmt: skip
-        if durability not in capi.DURABILITY:
+        if not isinstance(durability, str) or durability not in capi.DURABILITY:
             raise ValueError(
                 f'durability is "safe", "full", "data" or "none", not {durability!r}'
             )
         if not isinstance(mode, int) or not 0 <= mode <= 0o777:
             raise ValueError(f"mode is a number from 0 to 0o777, such as 0o644, not {mode!r}")
+        if not isinstance(exact_mode, bool):
+            raise TypeError(f"exact_mode is True or False, not {exact_mode!r}; see mode")
         self._durability = durability
         self._mode = mode | capi.EXACT if exact_mode else mode
         self._make_dirs = make_dirs
@@ -272,8 +274,7 @@ class InFiles(FileRecord):
             super()._finish_release(outcome)
 
     def _note_kept_claim(self) -> None:
-        # From now on this process keeps a file here while it idles, so it also removes such files
-        # of killed processes.
+        # From now on it keeps a file here while it idles, so it removes those of killed processes.
         registry.first_claim_kept()
         sweep(os.path.dirname(self.path))
 

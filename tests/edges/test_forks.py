@@ -104,6 +104,19 @@ def test_a_child_can_do_nothing_with_what_its_parent_holds(program, path, fork, 
 
 
 @pytest.mark.parametrize("fork", FORKS)
+def test_the_children_of_a_server_clear_away_what_those_before_them_left(
+    program, tmp_path, fork
+):
+    program.run("keep(directory)")  # so the server itself has looked for leftovers here
+    claims = [name for name in os.listdir(tmp_path) if name.endswith(".kept")]
+    for _ in range(5):
+        # os._exit runs no hook that gives the kept claim up.
+        assert program.run(f"in_a_child(lambda: keep(directory), {fork})") == "None"
+    left = {name for name in os.listdir(tmp_path) if name.endswith(".kept")}
+    assert len(left - set(claims)) == 1, left  # that of the last child
+
+
+@pytest.mark.parametrize("fork", FORKS)
 def test_a_child_takes_locks_under_its_own_name(program, tmp_path, fork):
     program.run("""
 other = semlock.Lock(directory + "/other.lock")

@@ -59,19 +59,20 @@ def blocks(path):
     after = os.stat(path)
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
-def traced(program, calls):
+def traced(program, calls, *refused):
     trace = os.path.abspath("../trace")
-    words = ["strace", "-f", "-e", f"trace={calls}", "-o", trace, sys.executable, "-c", program]
+    words = ["strace", "-f", "-e", f"trace={calls}", "-o", trace]
+    words += [f"--inject={one}" for one in refused] + [sys.executable, "-c", program]
     subprocess.run(words, check=True)
     with open(trace) as lines:
         return lines.read()
 
-def is_synced():
+def is_synced(*refused):
     calls = traced('''
 import os, semlock
 with semlock.Lock(os.path.abspath("a.lock")) as lock:
     assert not lock._native.file.marked
-''', "fsync,fdatasync")
+''', "fsync,fdatasync,ioctl", *refused)
     assert "fsync(" in calls, calls
 """
 
@@ -273,6 +274,28 @@ assert semlock.SharedLock("shared.lock").try_acquire()
 
 def test_an_ext4_without_a_journal_is_synced():
     run("ext4", ANEW.format(options=["-O", "^has_journal"]) + "is_synced()")
+
+
+REFUSED_ONCE = """
+for error in ("EOPNOTSUPP", "ENOSYS", "EPERM", "EACCES", "ENOSPC", "EDQUOT", "EINVAL", "ERANGE"):
+    calls = traced('''
+import os, semlock
+for marked in (0, 1):
+    with semlock.Lock(os.path.abspath("a.lock")) as lock:
+        assert lock._native.file.marked == marked
+''', "fsync,fsetxattr", f"fsetxattr:error={error}:when=1")
+    assert [line.split()[1].split("(")[0] for line in calls.splitlines() if "(" in line] == [
+        "fsetxattr", "fsync", "fsetxattr"], (error, calls)
+"""
+
+
+def test_where_the_mark_is_refused_the_file_is_synced_and_the_next_one_is_marked():
+    run("ext4", REFUSED_ONCE)
+
+
+@pytest.mark.parametrize("error", ["ENOTTY", "EINVAL"])
+def test_where_the_inodes_generation_is_not_told_the_file_is_synced(error):
+    run("ext4", f"is_synced('ioctl:error={error}')")
 
 
 @pytest.mark.parametrize("kind", ["overlay", "vfat", "bindfs"])
