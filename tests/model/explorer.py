@@ -17,8 +17,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
+
+    from _pytest.mark import ParameterSet
 
 StateT = TypeVar("StateT", bound="Hashable")
 
@@ -41,6 +45,14 @@ class Model(Protocol[StateT]):
 
     def violation(self, state: StateT) -> str | None:
         """Name the property that this state breaks, if it breaks one."""
+
+
+def by_size(searches: dict[str, tuple[object, int]], *, most: int) -> list[ParameterSet]:
+    """List searches as parameters of a test: those of more states than that are for stress."""
+    return [
+        pytest.param(*search, id=name, marks=pytest.mark.stress if search[1] > most else ())
+        for name, search in searches.items()
+    ]
 
 
 class TooManyStatesError(Exception):

@@ -18,9 +18,14 @@ FULL = Config(marks=False, ordered=False, syncs=True, empties=False, cuts=1)
     ("config", "states"),
     [
         pytest.param(SAFE, 14_262, id="the mark, where metadata is ordered"),
-        pytest.param(replace(SAFE, witnessed=False), 14_262, id="the same without a witness"),
+        pytest.param(
+            replace(SAFE, witnessed=False),
+            14_262,
+            id="the same without a witness",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(FULL, 18_072, id="fsync, where it is not"),
-        pytest.param(replace(FULL, marks=True), 21_784, id="both"),
+        pytest.param(replace(FULL, marks=True), 21_784, id="both", marks=pytest.mark.stress),
     ],
 )
 def test_no_cut_leaves_a_lock_that_blocks_and_nobody_is_robbed(config, states):

@@ -10,7 +10,7 @@ import bell
 import pytest
 import queueing
 import waiting
-from explorer import explore, without_a_way
+from explorer import by_size, explore, without_a_way
 from queueing import EXCLUSION, ORDER, OWN_TICKETS, Queue, first_process_holds, is_help
 from waiting import LOST_WAKE, Waiting
 from waiting_kernel import CLOSE, LATE_CLOSE, MOVE, NEWS, TOUCH, UNLINK
@@ -78,7 +78,7 @@ def check_wakes(config: waiting.Config, states: int) -> None:
     assert found.states == states
 
 
-@pytest.mark.parametrize(("config", "states"), WAITS.values(), ids=WAITS.keys())
+@pytest.mark.parametrize(("config", "states"), by_size(WAITS, most=12_000))
 def test_no_wake_is_lost(config: waiting.Config, states: int) -> None:
     check_wakes(config, states)
 
@@ -224,7 +224,7 @@ def waits_for_ever(found: Exploration[queueing.State]) -> queueing.State | None:
     return next((state for state in stuck if queueing.waits_in_vain(state)), None)
 
 
-@pytest.mark.parametrize(("config", "states"), QUEUES.values(), ids=QUEUES.keys())
+@pytest.mark.parametrize(("config", "states"), by_size(QUEUES, most=20_000))
 def test_the_queue_keeps_order_and_nobody_waits_for_ever(
     config: queueing.Config, states: int
 ) -> None:
@@ -246,12 +246,12 @@ STUCK: dict[str, tuple[queueing.Config, int]] = {
         replace(TWO, stops=False, removes_dead=False, overtakes=False),
         8,
     ),
-    "overtaking": (replace(ONCE, overtakes=False), 9),
+    "overtaking": (replace(TWO, kills=False, overtakes=False), 10),
     "giving its ticket the old name back, and joining again": (
-        replace(ONCE, comes_back=False, rejoins=False),
+        replace(TWO, kills=False, comes_back=False, rejoins=False),
         20,
     ),
-    "looking at P by the clock": (replace(ONCE, looks_by_clock=False), 11),
+    "looking at P by the clock": (replace(ONCE, leaves=False, looks_by_clock=False), 11),
 }
 
 
@@ -281,16 +281,24 @@ UNFAIR: dict[str, tuple[queueing.Config, int]] = {
 }
 
 
-@pytest.mark.parametrize(("config", "steps"), UNFAIR.values(), ids=UNFAIR.keys())
+@pytest.mark.parametrize(
+    ("config", "steps"),
+    [
+        pytest.param(*case, id=name, marks=pytest.mark.stress if "woken" in name else ())
+        for name, case in UNFAIR.items()
+    ],
+)
 def test_order_fails_without(config: queueing.Config, steps: int) -> None:
     found = explore(Queue(config))
     assert found.violation == ORDER
     assert len(found.trace()) <= steps, found.story()
 
 
-def test_exclusion_is_never_up_to_the_queue() -> None:
+@pytest.mark.parametrize("kills", [False, pytest.param(True, marks=pytest.mark.stress)])
+def test_exclusion_is_never_up_to_the_queue(kills: bool) -> None:
     config = replace(
         ONCE,
+        kills=kills,
         barges=True,
         removes_dead=False,
         overtakes=False,
@@ -307,7 +315,8 @@ def test_exclusion_is_never_up_to_the_queue() -> None:
 
 def test_dead_ones_tickets_are_removed_by_either_of_two_rules() -> None:
     for config in (
-        replace(ONCE, removes_dead=False),
+        replace(TWO, stops=False, removes_dead=False),
+        replace(ONCE, stops=False, removes_dead=False),
         replace(TWO, stops=False, overtakes=False),
     ):
         found = explore(Queue(config), remember=True)
