@@ -96,8 +96,7 @@ def _copy() -> str:
     atexit.register(keeper.close)
     directory = keeper.enter_context(shared("semlock-"))
     os.chmod(directory, 0o755)
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(semlock.__file__).parent, f"{directory}/semlock", ignore=ignored)
+    shutil.copytree(Path(semlock.__file__).parent, f"{directory}/semlock")
     backend = importlib.util.find_spec("_cffi_backend")
     if backend is not None and backend.has_location:
         shutil.copy(backend.origin, directory)

@@ -18,12 +18,11 @@ import pytest
 
 import faultlib
 from semlock._core import compiled
-from support import chance_of_the_day
 
 SOURCE = Path(faultlib.__file__).with_name("faultops.py")
 COMMON = SOURCE.with_name("common_ops.py")
-# Those that the core tells from others, and one of the others: each operation meets them, and
-# those that take no long two more each day.  With -m stress they meet every one.
+# Those that the core tells from others, and one of the others: each operation meets them by
+# default, and with -m stress every one.
 TYPICAL = ["EIO", "EINTR", "EACCES"]
 EVERY = ["ENOSPC", "EIO", "EMFILE", "EINTR", "ENOLCK", "EACCES", "EROFS", "ESTALE"]
 
@@ -31,13 +30,10 @@ EVERY = ["ENOSPC", "EIO", "EMFILE", "EINTR", "ENOLCK", "EACCES", "EROFS", "ESTAL
 def operations():
     """Read them from the sources: importing them would want the shim in this process."""
     text = "".join(source.read_text(encoding="utf-8") for source in (COMMON, SOURCE))
-    more = chance_of_the_day().sample(sorted(set(EVERY) - set(TYPICAL)), 2)
     for options, name in re.findall(r"^@operation(.*)\ndef (\w+)", text, re.MULTILINE):
-        waits = name.startswith("wait_")
         yield pytest.param(name, EVERY, marks=pytest.mark.stress, id=name)
         if "long=True" not in options:
-            some = TYPICAL if waits else [*TYPICAL, *more]
-            yield pytest.param(name, some, id=f"{name}, some errors")
+            yield pytest.param(name, TYPICAL, id=f"{name}, some errors")
 
 
 # What the core calls that is no system call, or none that can fail.

@@ -81,8 +81,16 @@ def every_stop_before_it_sleeps(waiter, world, form, options=""):
             expect_to_take(waiter)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("options", ["", IN_TURN], ids=["alone", "in turn"])
+@pytest.mark.parametrize(
+    ("options", "form"),
+    [
+        *(pytest.param("", form, id=f"alone-{form}") for form in FORMS),
+        *(
+            pytest.param(IN_TURN, *one.values, id=f"in turn-{one.values[0]}", marks=one.marks)
+            for one in SOME_FORMS
+        ),
+    ],
+)
 def test_a_release_wakes_whoever_was_stopped_on_the_way_to_sleep(
     actor, path, names, form, options
 ):

@@ -55,10 +55,10 @@ def test_a_storm_of_scripts_and_semlock_has_no_overlap(kind, tmp_path, path):
     judge, out = str(tmp_path / "judge"), str(tmp_path / "out")
     script = "import semlock.retry\n" + PYTHON
     workers = [
-        subprocess.Popen(["sh", "-c", SCRIPT, "sh", path, judge, "60", out]) for _ in range(3)
+        subprocess.Popen(["sh", "-c", SCRIPT, "sh", path, judge, "30", out]) for _ in range(3)
     ]
     workers += [
-        subprocess.Popen([sys.executable, "-c", script, path, judge, "150", out, kind])
+        subprocess.Popen([sys.executable, "-c", script, path, judge, "75", out, kind])
         for _ in range(3)
     ]
     for worker in workers:

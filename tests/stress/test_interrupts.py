@@ -501,8 +501,9 @@ def test_refresh(arena):
     arena.strike_everywhere(prepare, judge, at_least=50)
 
 
+@steps
 @pytest.mark.parametrize("operation", ["check", "status"])
-def test_looking_at_ones_own_lock(arena, operation):
+def test_looking_at_ones_own_lock(arena, operation, step):
     def prepare():
         lock = semlock.Lock(arena.path, **FAST)
         lock.acquire()
@@ -513,7 +514,7 @@ def test_looking_at_ones_own_lock(arena, operation):
         assert arena.release_fully(lock) == 1
         return False
 
-    arena.strike_everywhere(prepare, judge, at_least=5)
+    arena.strike_everywhere(prepare, judge, at_least=7, step=step)
 
 
 @steps
@@ -742,7 +743,7 @@ needs_timers = pytest.mark.skipif(
 def test_a_storm_of_signals_leaves_the_lock_held_or_free_and_nothing_else(
     tmp_path, way, reentrant
 ):
-    rounds = 1500
+    rounds = 600
     values = {
         "tests": str(Path(__file__).resolve().parent.parent),
         "path": str(tmp_path / "the.lock"),

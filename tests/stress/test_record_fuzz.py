@@ -23,7 +23,7 @@ SECONDS = float(os.environ.get("SEMLOCK_STRESS_SECONDS", "60"))
 
 # Derandomized, so that a failure in one place is a failure everywhere.
 thorough = settings(
-    max_examples=2500,
+    max_examples=1000,
     derandomize=True,
     deadline=None,
     database=None,

@@ -360,10 +360,11 @@ class TestStaleness:
     def test_is_never_early(self, monkeypatch):
         rng = random.Random(7)
         rule = sidecar.stale(0.3)
+        now = 0.0
+        set_time(monkeypatch, lambda: now)
         for _ in range(2000):
             won = 1_794_992_549 + rng.random()
             now = won + 0.3 + rng.uniform(-0.003, 0.003)
-            set_time(monkeypatch, lambda now=now: now)
             info = sidecar.decode(json.dumps({"createdAt": iso_time(won)}).encode())
             found = type(
                 "Found", (), {"info": info, "verdict": "unknown", "written_at": None}

@@ -27,7 +27,14 @@ from semlock import (
 from semlock._core import capi
 from semlock._locks import mine, together
 from semlock._waiting import hub as _hub
-from support import Child, Strike, in_a_fork, trio_or_skip, wine_keeps_locked_names
+from support import (
+    Child,
+    Strike,
+    chance_of_the_day,
+    in_a_fork,
+    trio_or_skip,
+    wine_keeps_locked_names,
+)
 
 
 @pytest.fixture(scope="module")
@@ -727,7 +734,10 @@ FILES = (
 # Struck between making a coroutine and awaiting it.
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("way", ["slots", "write", "read", "any", "all"])
-def test_ctrl_c_leaves_it_held_or_nothing(path, way):
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.stress)])
+def test_ctrl_c_leaves_it_held_or_nothing(path, way, step):
+    first = chance_of_the_day().randint(1, step)
+
     async def main():
         slots, shared = AsyncSlotLock(path, 2), AsyncSharedLock(path)
         locks = [AsyncLock(f"{path}.{number}") for number in (1, 2)]
@@ -744,7 +754,7 @@ def test_ctrl_c_leaves_it_held_or_nothing(path, way):
                 coroutine.send(None)
 
         kept = []
-        for at in itertools.count(1):
+        for at in itertools.count(first, step):
             coroutine = take()
             strike = Strike(at, lambda it=coroutine: operation(it), FILES)
             coroutine.close()
@@ -761,7 +771,7 @@ def test_ctrl_c_leaves_it_held_or_nothing(path, way):
                 break
         # Only when all was done but the returning: the last of them is the one not struck.
         assert len(kept) <= 8
-        assert kept == list(range(at + 1 - len(kept), at + 1))
+        assert kept == list(range(first, at + 1, step))[-len(kept) :]
         assert at > 20
 
     run(main)
