@@ -10,7 +10,13 @@ from semlock._cli import child, systems
 from semlock._cli.grammar import HELD, OK, Options, UsageError
 from semlock._cli.output import describe_refusal, print_json, say
 from semlock._cli.plain import living_owner, owner_of, readable, stranger
-from semlock._cli.running import let_readers_end, say_held, say_refusal, shell_word
+from semlock._cli.running import (
+    let_readers_end,
+    say_held,
+    say_refusal,
+    shell_word,
+    spare_document,
+)
 from semlock._cli.waiting import Teller, holding_caller
 from semlock._core import capi, inside
 from semlock._core.errors import LockHeldError, LockTimeoutError
@@ -176,6 +182,8 @@ def release(options: Options) -> int:
         owner = stranger(found.info, options)
         if owner is not None:
             return _say_not_owner(found, owner, ", or remove it anyway with --force")
+    else:
+        spare_document(found)
     gone = remove_exactly(found, os.fsencode(found.path), robs=True)
     if gone:
         word = "break" if options.force else "release"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from errno import EINVAL
 from time import monotonic
 
 from semlock._cli import systems
@@ -12,7 +13,13 @@ from semlock._cli.output import describe_refusal, print_json, say
 from semlock._cli.plain import inherited, readable
 from semlock._cli.waiting import Teller, holding_caller
 from semlock._core import inside
-from semlock._core.errors import LockHeldError, LockLostError, LockTimeoutError, SemlockError
+from semlock._core.errors import (
+    LockHeldError,
+    LockLostError,
+    LockPathError,
+    LockTimeoutError,
+    SemlockError,
+)
 from semlock._core.paths import READERS
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -312,6 +319,21 @@ def say_held(found: LockStatus, way_out: str) -> None:
         say(
             f"{found.path} is held by {found.holder}. See: semlock status {word}; if you know "
             f"that its holder has ended: semlock break {word}"
+        )
+
+
+def spare_document(found: LockStatus) -> None:
+    """Refuse to remove, without a look by a person, what is no lock by its name or its content."""
+    from semlock._core.forms import is_lock_name  # noqa: PLC0415 - for those who remove
+
+    if found.state == "unreadable" and not (
+        found.is_empty or is_lock_name(os.path.basename(found.path))
+    ):
+        raise LockPathError(
+            f"{found.path} is left alone: neither its name nor its content is a lock's. If it is "
+            "one, answer the question of semlock break at a terminal, or remove it with rm",
+            path=found.path,
+            code=EINVAL,
         )
 
 

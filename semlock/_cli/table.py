@@ -294,6 +294,7 @@ VERBS: tuple[Verb, ...] = (
             ("Shows who holds it and how it is known whether the holder lives, and asks. Only the "
             "lock that was shown is removed: if it changes hands meanwhile, nothing is done. A "
             "living holder learns of it only at its next check, refresh or release."),
+            "With --yes a file stays that has neither a lock's name nor a lock's content.",
         ),
         examples=(("semlock break job.lock", "after `semlock status job.lock`"),),
     ),

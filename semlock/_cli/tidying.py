@@ -18,7 +18,7 @@ from semlock._cli.output import (
     say,
     write,
 )
-from semlock._cli.running import shell_word
+from semlock._cli.running import shell_word, spare_document
 from semlock._cli.systems import Eye, audit, policy_of
 from semlock._core.cleaning import leftovers
 from semlock._core.errors import LockTimeoutError
@@ -123,7 +123,9 @@ def break_lock(options: Options) -> int:
         if not options.quiet:
             say(f"{found.path} is not held")
         return OK
-    if not options.yes:
+    if options.yes:
+        spare_document(found)
+    else:
         for line in people.lines(found, eye.seen, width=columns.columns_of(sys.stderr)):
             write(columns.encodable(line, sys.stderr), to_stderr=True)
         if found.verdict == ALIVE:

@@ -840,3 +840,19 @@ rounds
         return everything(tmp_path) == before
 
     wait_until(all_is_as_before, "what the dead left has gone")
+
+
+@pytest.mark.parametrize("verb", [("break", "-y"), ("release", "--force")], ids="-".join)
+def test_a_forced_removal_spares_what_is_no_lock_by_name_and_content(verb, tmp_path, capsys):
+    for name, content, goes in (
+        ("passwd", b"root:x:0:0::/root:/bin/sh\n", False),
+        ("notes.txt", b"mine", False),
+        ("empty", b"", True),
+        ("foreign.lock", b"another program's\n", True),
+        ("by-a-script", b"pid=1\n", True),
+    ):
+        place = tmp_path / name
+        place.write_bytes(content)
+        assert cli.main([*verb, str(place)]) == (0 if goes else 3), name
+        assert place.exists() != goes
+        assert ("left alone" in capsys.readouterr().err) != goes
