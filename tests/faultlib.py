@@ -511,6 +511,13 @@ def let_go(lock) -> None:
             lock.release()
 
 
+def rewrite(path: str, text: bytes) -> None:
+    """Replace a record by another one, like a migration."""
+    from semlock._core import capi
+
+    capi.rewrite(os.fsencode(path), capi.look(os.fsencode(path)), text)
+
+
 def rob(path: str, token: str) -> None:
     """Remove the lock with this token from its living holder, and no other."""
     import semlock
@@ -578,6 +585,7 @@ def act() -> None:
         "native": capi,
         "let_go": let_go,
         "rob": rob,
+        "rewrite": rewrite,
         "refuse": shim.refuse,
         "refuse_nothing": shim.refuse_nothing,
         "end_copy": shim.end_copy,

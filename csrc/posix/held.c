@@ -17,7 +17,9 @@
 #define OVER "over" /* replaces "kept", "left" or "none": the lock was released */
 
 /* Mark a released instance that still has other names: readers of those names see that it is
- * not held.  This is a service to them, so an error is ignored. */
+ * not held.  This is a service to them, so an error is ignored.  The next holder under such a
+ * name needs the guard; a child that is just being started may have a copy of the descriptor.
+ */
 void
 semlock_file_over(const semlock_file *file, int fd)
 {
@@ -26,6 +28,7 @@ semlock_file_over(const semlock_file *file, int fd)
 
         (void)n;
     }
+    semlock_unguard(fd);
 }
 
 static int

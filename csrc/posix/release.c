@@ -116,7 +116,6 @@ release_held(void *argument)
         }
     }
     if (opened) {
-        semlock_unguard(fd); /* a child that is just being started may have a copy */
         close(fd);
     }
     else if (outcome >= 0 && outcome != SEMLOCK_GUARDED && !file->named) {

@@ -133,8 +133,9 @@ def test_a_fork_after_a_call_waits_for_nothing(forker, path, call):
 BLOCKED = """
 import ctypes, os, sys, threading, time
 
-entered, asked, go_on = threading.Event(), threading.Event(), threading.Event()
+entered, asked, acquired = threading.Event(), threading.Event(), threading.Event()
 library = ctypes.CDLL(None)
+early = []
 
 def in_the_middle():
     # All that semlock does before a fork is done: it came later, so it goes first.
@@ -142,7 +143,7 @@ def in_the_middle():
         return
     entered.set()
     asked.wait(10)
-    go_on.wait(0.05)
+    early.append(acquired.wait(0.05))
 
 in_c = ctypes.CFUNCTYPE(None)(in_the_middle)
 library.__register_atfork(in_c, None, None, None)
@@ -157,6 +158,7 @@ def call(path):
     lock = semlock.Lock(path)
     asked.set()
     lock.acquire()
+    acquired.set()
     lock.release()
     semlock.Lock(path).acquire(timeout=1)
 
@@ -171,7 +173,7 @@ def fork():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it hooks the C library")
-def test_a_call_that_waited_for_a_fork_counts_once(path):
+def test_a_call_waits_for_a_fork_and_counts_once(path):
     """It asks again and again while the fork is under way, and each asking must be taken back."""
     if not hasattr(ctypes.CDLL(None), "__register_atfork"):
         pytest.skip("this C library has another way to such a hook")
@@ -179,6 +181,7 @@ def test_a_call_that_waited_for_a_fork_counts_once(path):
         child.run(f"thread = threading.Thread(target=call, args=({path!r},)); thread.start()")
         assert child.run("fork()") < AT_ONCE
         child.run("thread.join(10); assert not thread.is_alive()")
+        assert child.run("early") == [False]  # what it had open would be in the child too
         assert child.run("fork()") < AT_ONCE
 
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import semlock
-from support import Child, files_open_in
+from support import Child, files_open_in, wait_until
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the calls are made by Linux's numbers"
@@ -248,7 +248,7 @@ def handler(number, frame):
 
 signal.signal(signal.SIGALRM, handler)
 signal.setitimer(signal.ITIMER_REAL, 0.1)
-waited = semlock.Lock({other!r}, timeout=20)
+waited = semlock.Lock({other!r}, timeout=20, fair=True)
 """)
         program.send("""
 waited.acquire()
@@ -258,7 +258,10 @@ if children[0] == 0:
     os._exit(0 if mine == (os.getpid(),) * 2 else 1)
 (mine == (os.getpid(),) * 2, os.waitpid(children[0], 0)[1])
 """)
-        assert not program.answered(0.4)
+        # The child stands in the queue too, behind its parent.
+        tickets = ".semlock-*.queue/" + 16 * "[0-9a-f]"
+        wait_until(lambda: len([*tmp_path.glob(tickets)]) == 2, "both have tickets")
+        assert not program.answered(0.1)
         held.release()
         assert program.receive() == (True, 0)
         held.acquire()

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from faultlib import ActorError, copy_after, fail, stop_before
+from faultlib import ActorError, copy_after, fail, stop_after, stop_before
 from support import content_of
 
 TAKE_OVER = "lock.try_acquire()"
@@ -74,6 +74,66 @@ def test_a_program_being_started_does_not_keep_the_guard_of_a_holder(actor, path
         assert not os.path.exists(path)
     finally:
         holder.do("end_copy()")
+
+
+@pytest.mark.parametrize("form", ["open", "closed", "copied"])
+def test_a_program_being_started_does_not_keep_the_guard_of_what_has_another_name(
+    actor, path, form
+):
+    holder, other = actor(), actor()
+    moved = f"{path}.moved"
+    holder.do("lock.acquire(timeout=0)")
+    if form == "closed":
+        holder.do("__import__('os').close(lock._native.file.handle)")
+    (os.link if form == "copied" else os.rename)(path, moved)
+    try:
+        if form == "copied":
+            holder.do("lock.release()", copy_after("flock"))
+        else:
+            with pytest.raises(ActorError, match="LockLostError"):
+                holder.do("lock.release()", copy_after("flock"))
+        # The next removal there needs the guard.
+        other.do(f"semlock.remove({moved!r}, force=True)")
+        assert not os.path.exists(moved)
+    finally:
+        holder.do("end_copy()")
+
+
+def test_a_kept_claim_comes_back_without_its_guard(actor, path):
+    holder, other = actor(), actor()
+    holder.do("keep_a_claim(path)")
+    holder.do("lock.acquire(timeout=0)")
+    other.do(f"rob(path, {holder.do('lock.token')!r})")
+    assert not os.path.exists(path)
+
+
+def test_a_private_name_that_becomes_a_link_of_the_path_just_then_keeps_nothing_held(
+    actor, path
+):
+    """Then the rename to it does nothing and says that it was done."""
+    holder = actor()
+    holder.do("lock.acquire(timeout=0), lock.release(), lock.acquire(timeout=0)")
+    assert holder.begin("lock.release()", stop_before("rename"))
+    private = f".semlock-{os.stat(path).st_ino:x}.kept"
+    os.link(path, os.path.join(os.path.dirname(path), private))
+    holder.finish()
+    assert not os.path.exists(path)
+
+
+def test_what_was_moved_before_it_is_rewritten_is_left_as_it_is(actor, path, tmp_path):
+    """Its directory was exchanged, which changes nothing of the file."""
+    place = tmp_path / "place"
+    place.mkdir()
+    moved = str(place / "the.lock")
+    with open(moved, "w", encoding="ascii") as file:
+        file.write("a foreigner's\n")
+    writer = actor()
+    assert writer.begin(f"rewrite({moved!r}, b'a new record of it')", stop_after("flock"))
+    os.rename(place, tmp_path / "away")
+    place.mkdir()
+    writer.finish()
+    assert content_of(tmp_path / "away" / "the.lock") == b"a foreigner's\n"
+    assert os.listdir(place) == []
 
 
 def test_a_reader_that_was_overtaken_by_a_writer_withdraws(actor, path):
