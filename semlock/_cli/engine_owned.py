@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from semlock._core.status import LockStatus
 
 _LOOK_EVERY = 1.0
+# Not from the present directory, which -c would search first for each module.
+_KEEP = (
+    "import sys; sys.path[:] = filter(None, sys.path); "
+    "from semlock._cli.engine_owned import keep; keep()"
+)
 
 
 def _near(options: Options) -> list[Process]:
@@ -59,7 +64,7 @@ def attempt(options: Options) -> int:
         "owner": owner.pid,
     }
     keeper = subprocess.Popen(
-        [sys.executable, "-c", "from semlock._cli.engine_owned import keep; keep()"],
+        [sys.executable, "-c", _KEEP],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

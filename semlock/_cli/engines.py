@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 
 from semlock._cli.grammar import BAD, HELD, OK, Options, UsageError
+from semlock._cli.hiding import hide
 from semlock._cli.output import describe, print_json, print_line, print_wrapped, say
 from semlock._cli.running import shell_word
 from semlock._cli.table import find
 from semlock._cli.waiting import Teller
 from semlock._core import inside
 from semlock._core.errors import LockEngineError, LockTimeoutError
-from semlock._engines.address import Address, is_address
+from semlock._engines.address import Address, is_address, no_engine
 from semlock._engines.space import connect_to
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -35,6 +36,8 @@ _OF_FILES = (
 
 def are_meant(options: Options) -> bool:
     """Tell whether a call is about locks on an engine."""
+    if any("://" in word for word in options.locks):
+        hide()
     return any(_is_engines(word, options) for word in options.locks)
 
 
@@ -45,10 +48,18 @@ def _is_engines(word: str, options: Options) -> bool:
     of another lock system.
     """
     if "://" in word:
+        if not is_address(word) and _is_misspelt(word):
+            raise UsageError(no_engine(), find(options.verb))
         return is_address(word)
     if URL not in os.environ or options.verb not in _OF_LOCKS:
         return False
     return os.sep not in word and "/" not in word and not (options.dialect or options.kernel)
+
+
+def _is_misspelt(word: str) -> bool:
+    """Tell whether a word looks like an address, and can be no path here."""
+    scheme = word.partition("://")[0]
+    return scheme.replace("+", "").isalnum() and not os.path.lexists(f"{scheme}:")
 
 
 def act(options: Options) -> int:

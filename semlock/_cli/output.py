@@ -232,9 +232,11 @@ def _command_of(found: LockStatus) -> str | None:
         return None
     if (info.pidns or 0) != me.pidns:
         return None
+    from semlock._cli.hiding import masked  # noqa: PLC0415 - as above
+
     try:
         with open(f"/proc/{info.pid}/cmdline", "rb") as file:
-            words = file.read(4096).rstrip(b"\0").split(b"\0")
+            words = masked(file.read(1 << 16))[:4096].rstrip(b"\0").split(b"\0")
     except OSError:
         return None
     return " ".join(word.decode("utf-8", "replace") for word in words) or None

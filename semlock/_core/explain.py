@@ -57,6 +57,12 @@ def _status(lock: LockObject) -> LockStatus | None:
 def os_error(path: str, code: int, *, makes_dirs: bool = False) -> OSError:
     """Say why the system refused to create the lock file, and its directories if it should."""
     if code in NO_DIRECTORY:
+        if "://" in path and (scheme := _engine_of(path)):
+            return LockPathError(
+                f"the address of an engine ({scheme}://) is no path of a file: use "
+                "semlock.connect(ADDRESS).Lock(NAME)",
+                code=-code,
+            )
         return LockPathError(
             f"{path} can't be created: {_why_not_in(os.path.dirname(path), makes_dirs)}",
             path=path,
@@ -103,6 +109,14 @@ def kernel_error(path: str, code: int) -> OSError:
             ": the descriptor is not open, or not open for writing, which this filesystem asks"
         )
     return OSError(-code, words, path)
+
+
+def _engine_of(path: str) -> str | None:
+    """Give the scheme if what was made a path is the address of an engine."""
+    from semlock._engines.address import ENGINES  # noqa: PLC0415 - for this mistake only
+
+    scheme = path.partition("://")[0].rpartition(os.sep)[2].lower()
+    return scheme if scheme in ENGINES else None
 
 
 def _lowest(path: str) -> str:

@@ -61,6 +61,11 @@ def is_address(text: object) -> bool:
     )
 
 
+def no_engine() -> str:
+    """Say which addresses there are; not what was given, which may have a password."""
+    return "an engine's address begins with one of " + ", ".join(f"{e}://" for e in ENGINES)
+
+
 class Address:
     """An engine's address, in parts.
 
@@ -91,10 +96,8 @@ class Address:
         if not isinstance(url, str):
             raise TypeError(f"an engine's address is text, not {type(url).__name__}")
         scheme = url.partition("://")[0].lower()
-        known = ", ".join(f"{name}://" for name in ENGINES)
         if "://" not in url or scheme not in ENGINES:
-            # Not the text itself: it may have a password.
-            raise ValueError(f"an engine's address begins with one of {known}")
+            raise ValueError(no_engine())
         self.scheme = scheme
         self.row = ENGINES[scheme]
         try:

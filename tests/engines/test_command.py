@@ -14,7 +14,7 @@ import pytest
 import semlock
 import servers
 from engine_urls import url_of
-from semlock._cli import engine_seen, watching
+from semlock._cli import engine_seen, hiding, watching
 from semlock._engines.facts import timing
 from semlock._events import stats
 from support import PATIENCE, wait_until
@@ -68,6 +68,82 @@ def test_run_holds_the_lock_while_the_command_runs(address, space):
     assert (found["locked"], found["tag"], found["alive"]) == (True, "v1", True)
     assert space.list() == []
     assert servers.PASSWORD not in done.stdout + done.stderr
+
+
+def test_a_password_is_shown_neither_by_status_nor_by_ps(postgresql_server):
+    url = url_of(postgresql_server)
+    written = login(url).partition(":")[2].rstrip("@")
+    assert written != servers.PASSWORD  # it is quoted there
+    word = f"{url}/deploy?prefix={uuid.uuid4().hex}"
+    # A command whose own words don't have the address looks at the one that holds.
+    look = "tr '\\0' ' ' < /proc/$PPID/cmdline; $0 -m semlock status -j; $0 -m semlock list -j"
+    look = look.replace("-j", "-j $WORD", 1).replace("list -j", "list -j $SPACE")
+    done = call(
+        "run", word, "--", "sh", "-c", look, sys.executable,
+        WORD=word, SPACE=word.replace("/deploy", ""),
+    )  # fmt: skip
+    assert done.stdout.count("/postgres/deploy?prefix=") == 3, done.stdout + done.stderr
+    assert "xxxx@127.0.0.1" in done.stdout
+    holder = (
+        "import semlock, subprocess, sys; command = sys.argv[2:]\n"
+        "with semlock.connect(sys.argv[1]).Lock('deploy'): subprocess.run(command, check=False)"
+    )
+    look = [sys.executable, "-m", "semlock", "status", "-j"]
+    program = [sys.executable, "-c", holder, word.replace("/deploy", ""), *look, word]
+    held = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
+    assert "xxxx@127.0.0.1" in json.loads(held.stdout)["command"]
+    for secret in (written, servers.PASSWORD):
+        assert secret not in done.stdout + done.stderr + held.stdout + held.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (b"run\0redis://:pw@h/a@b\0--", b"run\0redis://:xx@h/a@b\0--"),
+        (b"etcd://u:p@w@h:1,i:2/a", b"etcd://u:xxx@h:1,i:2/a"),
+        (b"redis://h:6379/mail@x", b"redis://h:6379/mail@x"),
+        (b"sh -c a://u:1@h b://:22@h", b"sh -c a://u:x@h b://:xx@h"),
+        (b"postgresql://h/d?user=u&password=pw&sslmode=x", b"postgresql://h/d?user=u&password=xx&sslmode=x"),
+    ],
+)  # fmt: skip
+def test_a_command_line_is_shown_without_passwords(line, shown):
+    assert hiding.masked(line) == shown
+
+
+def test_an_address_with_a_wrong_scheme_is_no_file(tmp_path):
+    for verb in ("run", "try", "status", "wait", "list", "doctor", "watch", "break", "release"):
+        done = call(
+            verb, "etcd3://u:SECRET@h/deploy", *["--", "true"] * (verb == "run"), cwd=tmp_path
+        )
+        assert (done.returncode, done.stdout) == (2, ""), verb
+        assert "begins with one of" in done.stderr
+        assert "SECRET" not in done.stderr
+    (tmp_path / "etcd3:").mkdir()
+    assert call("run", "etcd3://deploy", "--", "true", cwd=tmp_path).returncode == 0
+    assert os.listdir(tmp_path / "etcd3:") == []
+
+
+def test_an_address_is_no_path_of_a_lock_file():
+    with pytest.raises(semlock.LockPathError, match="connect") as failure:
+        semlock.Lock("redis://u:SECRET@h/deploy").acquire()
+    assert "SECRET" not in repr(failure.value)
+
+
+def test_a_lock_for_a_shell_imports_nothing_from_the_present_directory(
+    address, space, tmp_path
+):
+    for module in ("json", "redis", "semlock", "socket"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit('not this one')\n")
+    words = ["try", "--owner-pid", str(os.getpid()), address()]
+    program = (
+        "import os, sys; from semlock.cli import entry; "
+        "sys.path[:] = filter(None, sys.path); "
+        f"os.chdir({str(tmp_path)!r}); sys.argv[1:] = {words!r}; entry()"
+    )
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert space.remove("deploy", force=True)
 
 
 def test_run_tells_who_holds_it(address, space):
