@@ -17,18 +17,26 @@ if TYPE_CHECKING:
 _HOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "holder.py")
 
 
+def environment() -> dict[str, str]:
+    """Give what a child needs to find what this process found, and not the checkout in its place.
+
+    It may keep compiled modules: a program that has to compile them first is another one.
+    """
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
+    return found
+
+
 @contextlib.contextmanager
 def holder(
     locks: Mapping[str, Sequence[str]], *, weigh: bool = False, trace: bool = False
 ) -> Iterator[dict[str, float]]:
     """Have another process hold these paths, given by library, inside of the block."""
-    # The child finds what this process found, and not the checkout in its place.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(
         [sys.executable, _HOLDER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=environment,
+        env=environment(),
         text=True,
     )
     assert process.stdin is not None

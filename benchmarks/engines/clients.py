@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import semlock
+from benchmarks import processes
+from benchmarks.engines import bare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 TTL = 15.0
 # Whole commands: nothing of theirs waits for a hand-over of another process.
 COMMANDS = ("etcdctl", "run")
+# The least requests know no waiting, but for PostgreSQL's.
+NO_WAITS = {("etcd", "least"), ("redis", "least"), ("zookeeper", "floor")}
 
 
 def url_of(engine: str, server: Any) -> str:
@@ -150,7 +154,12 @@ def _kazoo(url: str) -> Any:
 
 def _by_command(*words: str) -> Way:
     """Run a command that acquires, runs another one, and releases."""
-    return lambda: subprocess.run(words, check=True, stdout=subprocess.DEVNULL), lambda: None
+    environment = processes.environment()
+
+    def call() -> None:
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, cwd="/", env=environment)
+
+    return call, lambda: None
 
 
 def _by_etcdctl(url: str, name: str) -> Way:
@@ -164,7 +173,8 @@ def _by_semlock_run(url: str, name: str) -> Way:
 # Of each engine: key, label, kind, the module that it needs, and how it is made.
 WAYS: dict[str, list[tuple[str, str, Any, str, Callable[[str, str], Way]]]] = {
     "etcd": [
-        ("floor", "bare requests by http.client", "floor", "json", _bare_etcd),
+        ("floor", "the same requests by http.client", "floor", "json", bare.etcd),
+        ("least", "least requests by http.client", "peer", "json", _bare_etcd),
         ("semlock", "semlock", "semlock", "semlock", _of_semlock),
         ("etcd3gw", "etcd3gw's Lock", "peer", "etcd3gw", _of_etcd3gw),
         ("tooz", "tooz", "peer", "tooz", _of_tooz),
@@ -172,18 +182,20 @@ WAYS: dict[str, list[tuple[str, str, Any, str, Callable[[str, str], Way]]]] = {
         ("run", "semlock run … true", "semlock", "semlock", _by_semlock_run),
     ],
     "redis": [
-        ("floor", "bare requests by redis-py", "floor", "redis", _bare_redis),
+        ("floor", "the same requests by redis-py", "floor", "redis", bare.redis),
+        ("least", "least requests by redis-py", "peer", "redis", _bare_redis),
         ("semlock", "semlock", "semlock", "semlock", _of_semlock),
         ("redis", "redis-py's Lock", "peer", "redis", _of_redis_py),
         ("portalocker", "portalocker's RedisLock", "peer", "portalocker", _of_portalocker),
         ("tooz", "tooz", "peer", "tooz", _of_tooz),
     ],
     "zookeeper": [
-        ("floor", "bare nodes by kazoo", "floor", "kazoo", _bare_zookeeper),
+        ("floor", "least requests by kazoo", "floor", "kazoo", _bare_zookeeper),
         ("kazoo", "kazoo's Lock", "peer", "kazoo", _of_kazoo),
     ],
     "postgresql": [
-        ("floor", "bare advisory locks by psycopg", "floor", "psycopg", _bare_postgresql),
+        ("floor", "the same requests by psycopg", "floor", "psycopg", bare.postgresql),
+        ("least", "advisory locks by psycopg", "peer", "psycopg", _bare_postgresql),
         ("semlock", "semlock", "semlock", "semlock", _of_semlock),
     ],
 }

@@ -11,6 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from benchmarks import processes
 from benchmarks.engines import clients
 from benchmarks.measuring import Contender, Group, measure
 
@@ -55,8 +56,9 @@ def _hand_over(engine: str, key: str, make: Any, url: str, rounds: int) -> list[
     acquire, release = make(url, name)
     words = [sys.executable, "-m", "benchmarks.engines.waiter", engine, key, url, name]
     process = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_CHECKOUT
-    )
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/",
+        env=processes.environment(),
+    )  # fmt: skip
     assert process.stdin
     assert process.stdout
     found = []
@@ -101,8 +103,7 @@ def measure_engines(seconds: float, rounds: int) -> dict[str, Found]:
             hand_overs = [
                 HandOver(label, kind, _hand_over(engine, key, make, url, rounds))
                 for key, label, kind, make in ways
-                # A bare client has no way to wait, except PostgreSQL's.
-                if (engine == "postgresql" or kind != "floor") and key not in clients.COMMANDS
+                if (engine, key) not in clients.NO_WAITS and key not in clients.COMMANDS
             ]
             found[engine] = Found(pairs, hand_overs, f"{engine} {_version(server)}")
     return found

@@ -8,7 +8,6 @@ beside.  There are a few of those at most; who is behind yet another client look
 
 from __future__ import annotations
 
-import math
 import socket
 import threading
 from contextlib import suppress
@@ -120,7 +119,7 @@ class PostgresEngine:
         def ask(text: str, *values: object) -> Any:
             return main.ask(text, *values, within=end - monotonic())
 
-        idle, every = max(1, math.ceil(self._ttl)), max(1, math.ceil(self._ttl / 5))
+        main.watch_client(self._ttl, end - monotonic())
         for setting in (
             "default_transaction_isolation = 'read committed'",
             "synchronous_commit = off",  # the table is unlogged, and fences are at least the time
@@ -132,9 +131,6 @@ class PostgresEngine:
             "statement_timeout = 0",
             "lock_timeout = 0",
             "idle_session_timeout = 0",
-            f"tcp_keepalives_idle = {idle}",
-            f"tcp_keepalives_interval = {every}",
-            "tcp_keepalives_count = 3",
         ):
             with suppress(Refused):  # an older server does not know it
                 ask(f"SET {setting}")
@@ -170,6 +166,7 @@ class PostgresEngine:
         witness = int(ask("SELECT nextval('semlock.witness')")[0][0])
         ask(sql.WITNESS, witness)
         self._witness = witness
+        ask(sql.SWEEP, witness)
 
     # ------------------------------------------------------------------ the engine
 
@@ -255,6 +252,7 @@ class PostgresEngine:
                 raise Refused("the space is closed")
             news = self._news = Session(self._conninfo, patience)
         try:
+            news.watch_client(self._ttl, patience)
             news.ask(f"LISTEN semlock_{self._client}", within=patience)
         except BaseException:
             self._news = None
@@ -274,7 +272,14 @@ class PostgresEngine:
                 session = Session(self._conninfo, within)
             except (Away, Refused):
                 return False  # no connection is left for this
-            session.begin(sql.WATCH, witness)
+            try:
+                session.watch_client(self._ttl, within)
+                session.begin(sql.WATCH, witness)
+            except BaseException as error:
+                session.close()
+                if isinstance(error, (Away, Refused, psycopg.Error)):
+                    return False
+                raise
             self._watching[witness] = session
         with suppress(OSError):
             self._ring.send(b"x")

@@ -153,6 +153,14 @@ RENEW = (
     "SELECT token, number, holds FROM semlock.entry "
     "WHERE token = ANY(string_to_array($1, ',')) AND witness = $2"
 )
+# What is left of clients that were killed, under names that may never be used again.  Each new
+# session looks at some, as the server has room for so many advisory locks of one statement only.
+SWEEP = """
+DELETE FROM semlock.entry WHERE witness IN (
+  SELECT witness
+  FROM (SELECT witness FROM semlock.entry GROUP BY witness ORDER BY random() LIMIT 200) AS few
+  WHERE semlock.is_over(witness, $1))
+"""
 NAMES = (
     "SELECT DISTINCT name FROM semlock.entry WHERE starts_with(name, $1) "
     "AND NOT semlock.is_over(witness, $2)"

@@ -83,6 +83,17 @@ class Session:
         columns = range(result.nfields)
         return [[result.get_value(row, c) for c in columns] for row in range(result.ntuples)]
 
+    def watch_client(self, ttl: float, within: float) -> None:
+        """Have the server end the session of a client that is gone, also while a request waits."""
+        every = max(1, math.ceil(ttl / 5))
+        by_tcp = (
+            f"SET tcp_keepalives_idle = {max(1, math.ceil(ttl))}; "
+            f"SET tcp_keepalives_interval = {every}; SET tcp_keepalives_count = 3"
+        )
+        for settings in (by_tcp, f"SET client_connection_check_interval = '{every} s'"):
+            with suppress(Refused):  # an older server does not know it
+                self.ask(settings, within=within)
+
     def begin(self, text: str, *values: object) -> None:
         """Send a request whose answer comes later, or never."""
         self._owed = True

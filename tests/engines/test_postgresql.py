@@ -93,6 +93,42 @@ def test_a_killed_holder_needs_no_waiter_to_be_found(url, space):
             pass
 
 
+def test_what_a_killed_client_left_under_a_name_that_is_not_used_again_goes(url, space, admin):
+    left = "SELECT count(*) FROM semlock.entry WHERE name LIKE %s"
+    name = f"{space.client.address.prefix}:once"
+    with holder_of(url, space, "once") as holder:
+        holder.kill()
+        holder.wait()
+    ended = "SELECT bool_and(semlock.is_over(witness, 0)) FROM semlock.entry WHERE name = %s"
+    wait_until(lambda: admin.execute(ended, (name,)).fetchone()[0], "its session ends")
+    assert admin.execute(left, (name,)).fetchone() == (1,)
+    with semlock.connect(url, prefix="another"):
+        assert admin.execute(left, (name,)).fetchone() == (0,)
+
+
+def test_the_connections_of_a_killed_waiter_end(url, space, admin):
+    prefix = space.client.address.prefix
+    program = (
+        "import semlock\n"
+        f"space = semlock.connect({url!r}, prefix={prefix!r}, ttl=1)\n"
+        "print(space.client.engine._client, flush=True)\nspace.Lock('deploy').acquire()"
+    )
+    behind = (
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s "
+        "AND wait_event = 'advisory'"
+    )
+    words = [sys.executable, "-c", program]
+    with space.Lock("deploy"), subprocess.Popen(words, stdout=subprocess.PIPE) as waiter:
+        name = f"semlock {waiter.stdout.readline().decode().strip()}"
+
+        def waits():
+            return admin.execute(behind, (name,)).fetchone()[0]
+
+        wait_until(waits, "it waits for the end of this session")
+        waiter.kill()
+        wait_until(lambda: not waits(), "the server sees that it is gone")
+
+
 def test_a_thousand_locks_are_two_connections(space, admin):
     locks = [space.Lock(f"{number}") for number in range(1000)]
     for lock in locks:
