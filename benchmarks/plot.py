@@ -134,10 +134,10 @@ def svg(results: Results) -> str:
 def svg_of_engines(groups: dict[str, Group], facts: dict[str, str]) -> str:
     """Draw pairs on servers."""
     how = (
-        "Time of an acquire and a release as a ratio to the bare requests of the same run, on a "
-        "logarithmic scale."
+        "Time of an acquire and a release as a ratio to the same requests by the bare client, in "
+        "the same run, on a logarithmic scale."
     )
-    legend = _legend(98, (_LEGEND[0], _LEGEND[2]), "bare requests", bars=False)
+    legend = _legend(98, (_LEGEND[0], _LEGEND[2]), "the same requests", bars=False)
     return draw(groups, facts, "Locks on servers", how, legend, [])
 
 
