@@ -73,8 +73,6 @@ class Server:
 
 
 class MemoryEngine:
-    keeps_leases = True
-
     def __init__(self, server: Server, ttl: float) -> None:
         self.server, self.ttl = server, ttl
         self.news: SimpleQueue[tuple[str, int]] = SimpleQueue()

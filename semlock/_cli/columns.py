@@ -62,11 +62,6 @@ def asked_columns() -> int:
     return int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 0
 
 
-def page_width(out: TextIO | None) -> int:
-    """Give the width of a page, also without a terminal."""
-    return columns_of(out) or asked_columns() or _DEFAULT
-
-
 def coloured(when: str, out: TextIO | None) -> bool:
     """Tell whether to use colours: as asked for, by default on a terminal that has them."""
     if when != "auto":

@@ -51,8 +51,6 @@ _SHORTEST, _LONGEST = 0.0005, 0.05
 class DirectoryEngine:
     """An ``Engine`` on a directory."""
 
-    keeps_leases = True
-
     def __init__(self, address: Address, *, ttl: float) -> None:
         if address.query:
             raise Refused(f"the address has options that a directory has not: "

@@ -85,10 +85,6 @@ class Engine(Protocol):
     ``Away`` or ``Refused``.  ``client`` is a name of this space alone, for its news.
     """
 
-    # Whether what left() promises holds also if the engine itself is stopped or restarted.
-    # False where the end of the connection frees the lock at once.
-    keeps_leases: bool
-
     def enter(
         self, name: str, token: str, record: bytes, room: int, *, waits: bool, within: float
     ) -> Place:

@@ -56,8 +56,6 @@ def connect(address: Address, *, ttl: float, client: str) -> Etcd:
 class Etcd(Watches):
     """An ``Engine``."""
 
-    keeps_leases = True
-
     # ------------------------------------------------------------------ entries
 
     def enter(

@@ -36,8 +36,6 @@ _FIRST_PATIENCE = 2.0
 class PostgresEngine:
     """An ``Engine`` on one database."""
 
-    keeps_leases = False
-
     def __init__(self, address: Address, *, ttl: float, client: str) -> None:
         self._client = client
         self._ttl = ttl

@@ -47,8 +47,6 @@ _LATER = ("LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICA
 class RedisEngine:
     """An ``Engine`` on one primary."""
 
-    keeps_leases = True
-
     def __init__(self, address: Address, *, ttl: float, client: str) -> None:
         self._ttl = str(int(ttl * 1000))
         self._prefix = address.prefix

@@ -1,8 +1,7 @@
 """The file store: a lock is held exactly while a file exists at its path.
 
-A lock's class mixes ``InFiles`` in.  ``acquire`` and ``release`` handle the usual case by one call
-into C, in the frame that the user has called; the rest is as in all stores.  Owner, depth, serial
-and endings are in C's structure, and the C call that wins or releases sets them.
+A lock's class mixes ``InFiles`` in.  Usually ``acquire`` and ``release`` are one call into C in
+the frame that the user called; it sets owner, depth, serial and endings in C's structure.
 """
 
 from __future__ import annotations
@@ -131,8 +130,7 @@ class InFiles(FileRecord):
         native.turns = FAIR if fair else self._turns
         native.vouched = policy is None
         native.strict = self._strict
-        # Last, so that __del__ never sees a structure that is not ready: a zero there is the
-        # program's own descriptor 0.
+        # Last: __del__ would take a zero in a structure that is not ready for a descriptor.
         self._native = native
         registry.add(self)
 
@@ -142,8 +140,8 @@ class InFiles(FileRecord):
         record = self._compose(None if self._owner is None else self._owner[0])
         if self._owner is not None:
             record.cdata.detached = not self._owner[1]
-        # A try of another thread may still read an earlier record, so some are kept.  Append and
-        # cut are one step each, because two threads may do this at once.
+        # A try of another thread may still read an earlier record.  Append and cut are one step
+        # each, because two threads may do this at once.
         self._laid_out.append(record)
         del self._laid_out[:-_RECORDS_KEPT]
         self._native.record = record.cdata
