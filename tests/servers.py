@@ -659,9 +659,9 @@ def etcd_server():
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def etcd_cluster():
-    """An etcd of three members for all tests of this process; a test mends what it has broken."""
+    """An etcd of three members, which is never idle; a test mends what it has broken."""
     with running(EtcdCluster) as cluster:
         yield cluster
 

@@ -62,8 +62,15 @@ _HEAD = struct.Struct("=I")
 
 # The child's side.  Its answers have a descriptor of their own, so that whatever the code
 # prints goes to the test's captured output and not into the conversation.
+# What a child imports is paid for by thousands of them: ast, pickle and traceback cost as much as
+# semlock.  All is there before a test takes rights, descriptors or files from the child.
 _SERVER = """
-import ast, os, pickle, struct, sys, traceback
+import os, struct, sys
+from _ast import Expr, Expression
+try:
+    from _pickle import dumps, loads
+except ImportError:  # it is CPython's
+    from pickle import dumps, loads
 
 names = {"__name__": "__child__"}
 head = struct.Struct("=I")
@@ -73,24 +80,26 @@ def serve(commands, answers):
         size = commands.read(4)
         if len(size) < 4:
             return
-        tree = ast.parse(commands.read(head.unpack(size)[0]).decode())
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        text = commands.read(head.unpack(size)[0]).decode()
         try:
+            tree = compile(text, "<command>", "exec", 0x400)  # no code yet: PyCF_ONLY_AST
+            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], Expr) else None
             exec(compile(tree, "<command>", "exec"), names)
             value = None
             if last is not None:
-                value = eval(compile(ast.Expression(last.value), "<command>", "eval"), names)
-            answer = pickle.dumps((True, value))
+                value = eval(compile(Expression(last.value), "<command>", "eval"), names)
+            answer = dumps((True, value))
         except BaseException as error:
             try:
+                import traceback
                 text = traceback.format_exc()
-            except Exception:  # it may not read its own source any more
+            except Exception:  # it may not read sources any more, or has no descriptor for that
                 text = repr(error)
             try:
-                answer = pickle.dumps((False, (error, text)))
-                pickle.loads(answer)
+                answer = dumps((False, (error, text)))
+                loads(answer)
             except Exception:
-                answer = pickle.dumps((False, (RuntimeError(repr(error)), text)))
+                answer = dumps((False, (RuntimeError(repr(error)), text)))
             del error
         answers.write(head.pack(len(answer)) + answer)
         answers.flush()

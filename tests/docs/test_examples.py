@@ -1,11 +1,13 @@
 """The examples of the documentation run as they stand, each page in an empty directory."""
 
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -140,10 +142,16 @@ semlock() {
 )
 def test_the_command_takes_the_examples_of_an_overview(program, tmp_path, shell):
     """Each is right usage, whatever it finds: a lock to refresh may be missing."""
-    for number, script in enumerate(program.split(END_OF_BLOCK)):
+
+    def take(number: int, script: str) -> None:
         work = tmp_path / str(number)
         work.mkdir()
         run(shell, work, f"{STAGE}{script}\n)\ncommand semlock clean -qy .\ntrue")
         lines = (work / "codes").read_text(encoding="utf-8").splitlines()
         assert lines, script
         assert not [line for line in lines if line.startswith("2 ")], lines
+
+    # They mostly sleep, so some at a time.
+    with ThreadPoolExecutor(4) as pool:
+        for _ in pool.map(take, itertools.count(), program.split(END_OF_BLOCK)):
+            pass

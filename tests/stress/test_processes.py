@@ -375,7 +375,7 @@ heir = subprocess.Popen(["sleep", "1000"], close_fds=False)
             assert not [name for name in inherited if os.path.dirname(path) in name]
             parent.kill()
             assert_taken_at_once(path)
-            assert state_of(heir) == "S"
+            wait_until(lambda: state_of(heir) == "S", "the heir sleeps")
         finally:
             os.kill(heir, signal.SIGKILL)
 
