@@ -605,7 +605,7 @@ def act() -> None:
         "keep_a_claim": keep_a_claim,
         "leave_dead_lock": leave_dead_lock,
         "in_a_child": in_a_child,
-        "inode": lambda: os.stat(path).st_ino,
+        "file_id": lambda: os.stat(path).st_ino,
     }
     for line in sys.stdin:
         order = json.loads(line)

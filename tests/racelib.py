@@ -97,18 +97,6 @@ def have_only(one, refusals, *, keep=False):
         one.do("keep_a_claim(path)")
 
 
-def rob_by_token(actor, holder):
-    """Make a contender that may take the lock that is held now, and only that one."""
-    robber = actor()
-    token = holder.do("lock.token")
-    robber.have(
-        "lock",
-        "new_lock(path, policy=lambda status: "
-        f"status.info is not None and status.info.token == {token!r})",
-    )
-    return robber
-
-
 # ---------------------------------------------------------------- races
 
 
@@ -168,7 +156,7 @@ def create_at_every_pair_of_stops(one, other, options=""):
 
 
 def clean_at_every_stop(peer, cleaner, grace, names, *, stops=BOTH):
-    """Clean wherever a peer is stopped that makes a lock: it costs nobody his lock."""
+    """Clean wherever a peer is stopped that makes a lock: the peer keeps its lock."""
     cleaner.do(f"set_grace({grace})")
 
     def ready():
@@ -192,7 +180,7 @@ def rob_at_every_pair_of_stops(holder, robber, *, robber_ends_first, let_go):
 
     ``let_go`` has the holder let go of what it holds.
     """
-    # It meets a robber that is stopped with the guard, and nobody waits for that.
+    # It meets a robber that is stopped with the guard, which is not waited for.
     holder.do("set_patience(0)")
     last = None
 

@@ -10,6 +10,7 @@ import pytest
 
 import building
 import faultlib
+import racestops
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,9 +32,22 @@ def crippled(tmp_path_factory) -> Path:
     return building.once(tmp_path_factory, "crippled", faultlib.build_crippled)
 
 
+@pytest.fixture(scope="module")
+def cast():
+    """Processes that have no part at the moment, where it takes long to begin one."""
+    waiting = racestops.Cast()
+    yield waiting
+    waiting.close()
+
+
 @pytest.fixture
-def actor(shim, path):
+def actor(request, path):
     """Make other processes that take part, and end them with the test."""
+    if sys.platform == "win32":
+        with request.getfixturevalue("cast").playing(path) as make:
+            yield make
+        return
+    shim = request.getfixturevalue("shim")
     cast = []
 
     def make(**options) -> faultlib.Actor:
