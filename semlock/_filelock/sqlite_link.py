@@ -1,8 +1,8 @@
 """A private name for the database of a lock whose directory others may write to.
 
 SQLite derives names from the name that it opens: it plays back and deletes a ``-journal`` beside
-it, and removes a ``-wal``.  Whoever can create such files could have it change or delete files of
-this user.  So in such a directory the database is opened by a hard link in a directory that only
+it, and removes a ``-wal``.  A user who can create such files could make it change or delete files
+of this user.  So in such a directory the database is opened by a hard link in a directory that only
 this user can enter.  The directory is named and laid out as filelock does, so that either removes
 what the other's killed processes left: ``.filelock-PID-START-HOST-RANDOM/RANDOM/lock.db``.
 """
