@@ -26,6 +26,7 @@ from _thread import get_native_id
 from json.encoder import encode_basestring_ascii
 from time import monotonic_ns, time_ns
 
+from semlock._core import registry
 from semlock._core.append import open_to_append
 from semlock._core.identity import this_process
 from semlock._events import tap
@@ -152,11 +153,11 @@ def _command() -> str:
 
 def _task() -> str | None:
     """Name the running task, if there is one."""
-    asyncio = sys.modules.get("asyncio")
+    asyncio = registry.imported("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:
         task = asyncio.current_task()
         return None if task is None else str(task.get_name())
-    trio = sys.modules.get("trio")
+    trio = registry.imported("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         return str(trio.lowlevel.current_task().name)
     return None
@@ -167,7 +168,7 @@ def _raise_audit_event(event: str, path: str, at: int, fields: Fields) -> None:
 
 
 def _log(event: str, path: str, at: int, fields: Fields) -> None:
-    logging: Any = sys.modules.get("logging")
+    logging: Any = registry.imported("logging")
     if logging is None:
         return  # no handler can be installed
     logger = logging.getLogger("semlock.trace")

@@ -190,6 +190,16 @@ on_fork(_begin)
 _finalizer_of = 0
 
 
+def imported(name: str) -> Any:
+    """Give a module if the program has imported it; ``None`` while a thread is still doing so.
+
+    Such a module is in ``sys.modules`` already, and has only some of its attributes.
+    """
+    module = sys.modules.get(name)
+    unfinished = getattr(getattr(module, "__spec__", None), "_initializing", False)
+    return None if unfinished else module
+
+
 def first_claim_kept() -> None:
     """Register the removal of kept claims at the end of a process without atexit.
 
@@ -199,8 +209,8 @@ def first_claim_kept() -> None:
     """
     global _finalizer_of  # noqa: PLW0603 - one registration for each process
     follow_fork()  # a child that C code has forked begins like others
-    util = sys.modules.get("multiprocessing.util")
-    process = sys.modules.get("multiprocessing.process")
+    util = imported("multiprocessing.util")
+    process = imported("multiprocessing.process")
     if util is None or process is None or process.parent_process() is None:
         return
     if _finalizer_of != os.getpid():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from semlock._core import registry
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -17,9 +17,10 @@ def debug(message: str, lock: Any) -> None:
     """Log at level DEBUG, by filelock's logger and in its words, if the program logs at all."""
     global _named  # noqa: PLW0603 - there is one logger of this name
     if _named is None:
-        if "logging" not in sys.modules:
+        logging = registry.imported("logging")
+        if logging is None:
             return
-        _named = sys.modules["logging"].getLogger("filelock")
+        _named = logging.getLogger("filelock")
     if _named.isEnabledFor(10):
         _named.debug(message, id(lock), lock.lock_file)
 

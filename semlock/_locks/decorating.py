@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Generator
+
+from semlock._core import registry
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ _VALUES = frozenset({bool, int, float, str, bytes, list, tuple, dict, set})
 
 def is_future(result: Any) -> bool:
     """Tell whether a result is one that a thread or process of a pool has yet to give."""
-    futures: Any = sys.modules.get("concurrent.futures._base")
+    futures: Any = registry.imported("concurrent.futures._base")
     return futures is not None and isinstance(result, futures.Future)
 
 
@@ -95,7 +96,7 @@ def _end(result: Any) -> None:
     if inspect.iscoroutine(result) or isinstance(result, Generator):
         result.close()
         return
-    asyncio: Any = sys.modules.get("asyncio")
+    asyncio: Any = registry.imported("asyncio")
     if is_future(result) or (asyncio is not None and asyncio.isfuture(result)):
         result.cancel()
 

@@ -12,7 +12,6 @@ release it.  These are waited for, and the log says once what may be wrong.
 
 from __future__ import annotations
 
-import sys
 from time import sleep
 
 from semlock._core import capi, explain, inside, registry
@@ -149,9 +148,10 @@ def refuse(holder: BaseLock, frame: FrameType) -> None:
 
 
 def _runs_jobs(frame: FrameType) -> bool:
-    if "threading" not in sys.modules:
+    threading = registry.imported("threading")
+    if threading is None:
         return False
-    me, main = sys.modules["threading"].get_ident(), sys.modules["threading"].main_thread()
+    me, main = threading.get_ident(), threading.main_thread()
     step: FrameType | None = frame if me != main.ident else None  # a worker process has one job
     while step is not None:
         if step.f_globals.get("__name__") in _EXECUTORS:

@@ -251,7 +251,7 @@ _alive: WeakSet[Hub] = WeakSet()
 
 def trio_here() -> Any:
     """Give the module trio if the current task is trio's."""
-    trio = sys.modules.get("trio")
+    trio = registry.imported("trio")
     return trio if trio is not None and trio.lowlevel.in_trio_task() else None
 
 

@@ -40,10 +40,13 @@ _named: Any = None
 
 
 def _logger() -> Any:
-    """Give the logger; ``None`` if the program wants no such level."""
+    """Give the logger; ``None`` if the program has none, or wants no such level."""
     global _named  # noqa: PLW0603 - there is one logger of this name
     if _named is None:
-        _named = sys.modules["logging"].getLogger("semlock")  # kept, as getLogger takes a lock
+        try:
+            _named = sys.modules["logging"].getLogger("semlock")  # kept: getLogger takes a lock
+        except AttributeError:  # a thread is just importing it
+            return None
     return _named if _named.isEnabledFor(_INFO) else None
 
 
