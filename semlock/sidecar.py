@@ -250,6 +250,7 @@ SYSTEM = System(
     "sidecar",
     decode=decode,
     stale=stale,
+    fails_closed=True,
     weak=True,  # any JSON object may be a record
     claims=later("semlock._systems.claims", "sidecar"),
     guard=RECLAIM_SUFFIX,

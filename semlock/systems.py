@@ -47,6 +47,10 @@ NAMES = tuple(_ROWS)
 _found: dict[str, System] = {}
 
 
+# What each system has, if only by default.
+_NEEDED = ("decode", "stale", "resolve", "recognises", "owns_path", "refresh")
+
+
 class System:
     """One lock system.
 
@@ -57,6 +61,8 @@ class System:
                   proven dead by the kernel's lock.  Not needed if ``lock`` is given
     :stale:       gives the policy of its locks; ``None`` for proof of death.  With ``stale`` among
                   ``options`` it takes the age in seconds, ``None`` for never
+    :fails_closed:  whether a stale lock fails an acquisition, and is not taken.  ``clean``
+                  removes it then only if its process is gone too
     :resolve:     applies the system's rule for paths
     :claims:      tells of a path, its bytes, and whether the user named this file, whether
                   ``clean`` may remove it by this system's rules: what the record says, or
@@ -80,9 +86,9 @@ class System:
     """
 
     __slots__ = (
-        "_async_lock", "_claims", "_lock", "_restamp", "audit", "compose", "decode", "guard",
-        "name", "options", "orphan", "owns_path", "recognises", "refresh", "resolve", "stale",
-        "weak",
+        "_async_lock", "_claims", "_lock", "_restamp", "audit", "compose", "decode",
+        "fails_closed", "guard", "name", "options", "orphan", "owns_path", "recognises",
+        "refresh", "resolve", "stale", "weak",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +98,7 @@ class System:
         decode: Decode,
         compose: Compose | None = None,
         stale: Callable[..., Policy | None] = lambda: None,
+        fails_closed: bool = False,
         resolve: Callable[[StrPath], StrPath] = lambda path: path,
         claims: Claims | None = None,
         recognises: Callable[[LockInfo], bool] = lambda info: True,  # noqa: ARG005
@@ -108,10 +115,23 @@ class System:
     ) -> None:
         if (compose is None) == (lock is None):
             raise TypeError("a lock system has either compose or lock")
+        for text, what in ((name, "name"), (guard, "guard")):
+            if not isinstance(text, str) or not (text or what == "guard"):
+                raise TypeError(f"the {what} of a lock system is a text, not {text!r:.60}")
+        functions = {
+            "decode": decode, "compose": compose, "stale": stale, "resolve": resolve,
+            "claims": claims, "recognises": recognises, "owns_path": owns_path,
+            "restamp": restamp, "orphan": orphan, "refresh": refresh, "lock": lock,
+            "audit": audit, "async_lock": async_lock,
+        }  # fmt: skip
+        for what, function in functions.items():
+            if not callable(function) and (function is not None or what in _NEEDED):
+                raise TypeError(f"{what} of a lock system is a function, not {function!r:.60}")
         self.name = name
         self.decode = decode
         self.compose = compose
         self.stale = stale
+        self.fails_closed = fails_closed
         self.resolve = resolve
         self._claims = claims
         self.recognises = recognises
@@ -219,6 +239,8 @@ def register(system: System) -> System:
     Records of unknown systems are then read by it too, before the systems of this package.
 
     """
+    if not isinstance(system, System):
+        raise TypeError(f"what is registered is a System, not {system!r:.60}")
     _found[system.name] = system
     return system
 
@@ -230,6 +252,8 @@ def known() -> list[str]:
 
 def find(name: str) -> System:
     """Give a system by its name or its place (``package.module:ATTRIBUTE``)."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a lock system is a text, not {name!r:.60}")
     system = _found.get(name)
     if system is not None:
         return system

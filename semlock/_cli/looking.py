@@ -123,10 +123,13 @@ def wait(options: Options) -> int:
             if found.state in _ENDED:  # of the readers that are left, or of a writer
                 found = _waited(eye, options, options.lock, end, teller)
     free = found.state in _ENDED
+    if found.state == "stale" and eye.seen is not None and eye.seen.fails_closed:
+        free = False  # an acquisition would fail now
     if options.json:
         print_json(describe(found, eye.seen))
     if not free and not options.quiet:
-        say(f"{found.path} is still held by {found.holder}")
+        still = "stale and stays" if found.state == "stale" else "still"
+        say(f"{found.path} is {still} held by {found.holder}")
     return OK if free else HELD
 
 

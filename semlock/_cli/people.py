@@ -39,7 +39,7 @@ def lines(
     fields = describe(found, system)
     verdict = fields["verdict"]
     said = {
-        "state": _state(found, fields),
+        "state": _state(found, fields, system),
         "holder": _holder(found, fields, verbose=verbose),
         "why": fields["tag"] or (None if found.is_by_kernel else "not said"),
         "since": None if found.age is None else _since(found),
@@ -63,10 +63,12 @@ def lines(
     return written
 
 
-def _state(found: LockStatus, fields: dict[str, Any]) -> str:
+def _state(found: LockStatus, fields: dict[str, Any], system: System | None) -> str:
     state: str = fields["state"]
     if state == "stale":
         state = "stale: the next process that asks takes it"
+        if system is not None and system.fails_closed:
+            state = "stale: it stays until its holder or semlock break removes it"
         if fields["reason"] not in (None, fields["evidence"]):
             state += f" ({fields['reason']})"
     elif state == "unreadable":

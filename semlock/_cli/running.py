@@ -280,10 +280,12 @@ def say_refusal(error: LockTimeoutError | LockHeldError, options: Options) -> No
             f"allowed: --allow {decision.reason}"
         )
     else:
+        why = (
+            "its time is not over" if found.info is not None else "it says no time and no owner"
+        )
         say(
-            f"{found.path} is held by {found.holder}, and there is no reason to take it: its "
-            f"time is not over. Wait for it with --timeout, or look at it with: semlock status "
-            f"{where}"
+            f"{found.path} is held by {found.holder}, and there is no reason to take it: {why}. "
+            f"Wait for it with --timeout, or look at it with: semlock status {where}"
         )
 
 

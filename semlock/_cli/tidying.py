@@ -48,8 +48,11 @@ def clean(options: Options) -> int:
             return OK
         many = len(shown)
         if not agreed("Remove it?" if many == 1 else f"Remove all {many}?"):
+            dialect = options.dialect
+            named = f"--dialect {shell_word(dialect)} " if dialect not in (None, AUTO) else ""
             say(
-                f"nothing was removed. To remove it: semlock clean -y {shell_word(options.lock)}"
+                "nothing was removed. To remove it: semlock clean -y "
+                f"{named}{shell_word(options.lock)}"
             )
             return OK
     # Searched again, as the answer may take long; only files that were shown are removed.
@@ -89,10 +92,15 @@ def _find(options: Options) -> Iterator[Leftover]:
         policy_of(options, systems.find(OWN))
         return leftovers(options.lock)
     system = systems.find(options.dialect)
+    policy = policy_of(options, system)
+    if system.fails_closed:
+        from semlock.policy import All, Gone  # noqa: PLC0415 - for such systems only
+
+        policy = Gone() if policy is None else All(policy, Gone())
     return leftovers(
         system.resolve(options.lock),
         system.claims,
-        policy_of(options, system),
+        policy,
         system.orphan,
         system.guard,
     )

@@ -13,10 +13,12 @@ from semlock._core.errors import (
     LockDeadlockError,
     LockLostError,
     LockPathError,
+    LockRecordError,
     LockTimeoutError,
     NotHeldError,
 )
 from semlock._core.paths import READERS
+from semlock._core.records import decode_text
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -241,6 +243,12 @@ def of_another_system(found: LockStatus) -> tuple[LockInfo | None, str]:
             info = system(found.path, content, True)
             if info is not None:
                 return info, system.__name__
+        try:
+            info = decode_text(content)
+        except LockRecordError:
+            return None, ""
+        if info.pid is not None:
+            return info, "sema" if info.token is None else "semlock"
     return None, ""
 
 

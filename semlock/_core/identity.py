@@ -25,6 +25,9 @@ ALIVE: Verdict = "alive"
 DEAD: Verdict = "dead"
 UNKNOWN: Verdict = "unknown"
 
+# The evidence where nothing tells which process holds a lock.
+NOT_NAMED = "no readable record names a process"
+
 # The witness field in a file whose holder has released it, and which has other hard links.
 OVER = "over"
 
@@ -172,7 +175,7 @@ def _judge_other_boot(info: LockInfo, seen: Instance) -> tuple[Verdict, str]:
 def _judge_mark(seen: Instance) -> tuple[Verdict, str]:
     """Judge a file that no record names a holder of, by the boot mark of its inode."""
     if seen.boot_mark == 0:
-        return UNKNOWN, "its content names no process"
+        return UNKNOWN, NOT_NAMED
     this_process()  # after that, the core knows this boot
     if capi.POOL.boot in (seen.boot_mark, 0):  # 0: no boot can be named here
         return UNKNOWN, "it was made since this machine was started, and its record is gone"

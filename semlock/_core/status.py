@@ -8,7 +8,7 @@ from time import monotonic, sleep, time
 
 from semlock._core import capi, events, explain, inside
 from semlock._core.errors import LockHeldError, LockPathError, LockRecordError
-from semlock._core.identity import DEAD, UNKNOWN
+from semlock._core.identity import DEAD, NOT_NAMED, UNKNOWN
 from semlock._core.paths import absolute
 from semlock._core.records import decode_text, printable
 from semlock._core.seconds import GUARD_PATIENCE
@@ -147,7 +147,8 @@ class LockStatus:
                 )
             info, name = explain.of_another_system(self)
             if info is None:
-                return f"an unknown program, whose file is no readable record ({self.evidence})"
+                more = "" if self.evidence == NOT_NAMED else f" ({self.evidence})"
+                return f"an unknown program, whose file is no readable record{more}"
         else:
             info, name = self.info, ""
         words = info.holder
@@ -157,9 +158,12 @@ class LockStatus:
             words += f" ({printable(info.tag)})"
         if self.age is not None:
             words += f" since {_duration(self.age)}"
+        evidence = self.evidence
         if name:
             words += f", by a lock of {name}"
-        return f"{words}; {self.verdict}: {self.evidence}"
+            if self.verdict == UNKNOWN:
+                evidence = "its record is another system's"
+        return f"{words}; {self.verdict}: {evidence}"
 
     def __reduce__(self) -> tuple[object, ...]:
         # The instance holds C memory, so it is not pickled, and with it goes the right to

@@ -132,6 +132,39 @@ class TestTheAgeFromWhichALockMayBeTaken:
         assert command(*words, "--stale", "0", path, "--", *echo("ran")).returncode == 1
 
 
+class TestSidecarLocksThatAreStale:
+    """The system fails closed: nothing removes such a lock while its process may be writing."""
+
+    RECORD = '{\n  "pid": %d,\n  "createdAt": "2020-01-01T00:00:00.000Z"\n}\n'
+
+    @pytest.fixture
+    def theirs(self, tmp_path):
+        path = tmp_path / "state.json.lock"
+        path.write_text(self.RECORD % os.getpid())
+        return path
+
+    def test_are_not_said_to_be_taken_by_the_next(self, theirs):
+        said = command("status", "--dialect", "sidecar", theirs)
+        assert said.returncode == 1
+        assert "it stays until its holder or semlock break removes it" in said.stdout
+        waited = command("wait", "--dialect", "sidecar", theirs)
+        assert waited.returncode == 1
+        assert f"is stale and stays held by process {os.getpid()}" in waited.stderr
+
+    @pytest.mark.parametrize("where", ["the directory", "the file"])
+    def test_are_cleaned_when_their_process_is_gone_and_not_before(self, theirs, where, ended):
+        place = theirs.parent if where == "the directory" else theirs
+        assert command("clean", "--dialect", "sidecar", "-y", place).stdout == ""
+        assert theirs.exists()
+        theirs.write_text(self.RECORD % ended)
+        seen = command("clean", "--dialect", "sidecar", place, input="")
+        assert f"semlock clean -y --dialect sidecar {place}" in seen.stderr
+        assert theirs.exists()
+        gone = command("clean", "--dialect", "sidecar", "-y", place)
+        assert f"process {ended} does not exist here" in gone.stdout
+        assert not theirs.exists()
+
+
 class TestTags:
     @posix
     def test_are_in_the_records_of_task_and_sidecar(self, tmp_path):

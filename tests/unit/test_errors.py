@@ -1,6 +1,7 @@
 """The errors: what they are, what they carry, and that they cross process borders."""
 
 import asyncio
+import os
 import pickle
 import re
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock import feature, sema, semats, task
+from semlock import cli, feature, sema, semats, task
 from support import Child
 
 KINDS = [
@@ -152,6 +153,28 @@ def test_a_lock_of_another_system_is_named_with_its_holder(path, take, name):
             assert "force" not in said
             assert "end its holder" in said
         child.run("lock.release()")
+
+
+@pytest.mark.parametrize("system", ["semats", "feature", "sidecar", "task"])
+def test_a_scripts_lock_is_named_by_systems_that_can_not_read_it(system, tmp_path):
+    """It was called an unknown program's, though its one line says which process holds it."""
+    place = tmp_path / "specs" / "f" / ".lock"
+    place.parent.mkdir(parents=True)
+    place.write_text(f"pid={os.getppid()}\n")  # as of: echo "pid=$$" > x.lock
+    said = semlock.systems.find(system).status(place).holder
+    assert said.startswith(f"process {os.getppid()} since ")
+    assert said.endswith(", by a lock of sema; unknown: its record is another system's")
+
+
+def test_a_file_that_says_no_time_is_not_said_to_have_any_left(tmp_path, capsys):
+    (tmp_path / "x.lock").write_text("no record")
+    assert cli.main(["reclaim", str(tmp_path / "x.lock")]) == 1
+    said = capsys.readouterr().err
+    assert "its file is no readable record" not in said  # once, and not in two forms
+    assert said.count("no readable record") == 1
+    assert "no reason to take it: it says no time and no owner" in said
+    cli.main(["migrate", str(tmp_path / "x.lock")])
+    assert "or semlock break in a shell" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", [b"12:30", b"{}", b'{"pid": 3}', b"[1]", b"owner", b"\xff"])

@@ -89,7 +89,7 @@ def test_a_free_witness_proves_nothing_where_the_reader_is_far_away():
 
 
 def test_no_record_is_unknown():
-    assert judge(None, view(witness=0)) == ("unknown", "its content names no process")
+    assert judge(None, view(witness=0)) == ("unknown", "no readable record names a process")
 
 
 def test_a_foreign_record_is_unknown_though_its_process_is_gone(ended):
