@@ -33,6 +33,7 @@ class SystemLock(FileLock):
     __slots__ = ("_each_time", "_system")
 
     _turns = capi.TAKE_TURNS
+    _strict = True
 
     def __init__(
         self, system: System, path: StrPath, *, policy: Policy | None = None, **options: Any
@@ -40,7 +41,8 @@ class SystemLock(FileLock):
         only_known(self, options)
         self._system = system
         self._each_time = False
-        super().__init__(system.resolve(path), policy=policy or system.stale(), **options)
+        rule = system.stale() if policy is None else policy
+        super().__init__(system.resolve(path), policy=rule, **options)
 
     def _compose(self, owner: Process | None) -> capi.Record:
         process = owner or this_process()

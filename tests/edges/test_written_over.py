@@ -10,6 +10,7 @@ import warnings
 import pytest
 
 import semlock
+from ini_system import INI
 from semlock import feature, sema, semats, sidecar, systems, task
 from tests.support import content_of, overwrite, take_away, wait_until
 
@@ -40,6 +41,7 @@ MAKERS = {
     "feature": feature_lock,
     "sidecar": lambda d: sidecar.SidecarLock(d / "x"),
     "task": lambda d: task.TaskLock(d / "x.lock", "pid-1@here"),
+    "one's own system": lambda d: INI.lock(d / "x.lock"),
 }
 THEIRS = {
     "feature": b"%d:%d" % (os.getppid(), time.time()),
