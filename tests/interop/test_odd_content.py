@@ -122,6 +122,21 @@ ROWS = {
     "equals signs": lambda record: record(tag="a=b==c").encode(),
     "forged line": lambda record: record(tag="x\npid=1").encode(),
     "the same key twice": lambda record: (record(tag="x") + record(tag="y")).encode(),
+    "the same member twice": lambda record: (
+        record().replace("{", '{"pid": 1, "owner": "x", "createdAt": 5, ', 1).encode()
+    ),
+    "pid in digits of another script": lambda record: record(pid="\u0663").encode(),
+    "pid with an underscore": lambda record: record(pid="1_0").encode(),
+    "pid with a fraction": lambda record: record(pid=7.5).encode(),
+    "pid not a number": lambda record: record(pid=float("nan")).encode(),
+    "the largest pid of 32 bits": lambda record: record(pid=2**32 - 1).encode(),
+    "time with a fraction": lambda record: record(stamp=NOW + 0.5).encode(),
+    "tag of half a character": lambda record: record(tag="\ud800").encode(
+        "utf-8", "surrogatepass"
+    ),
+    "tag very long": lambda record: record(tag="x" * 60_000).encode(),
+    "a list": lambda record: b"[1, 2]",
+    "lists very deep": lambda record: b"[" * 50_000,
 }
 
 # Where a system differs from what most of its kind do.
@@ -168,7 +183,24 @@ EXPECTED = {
         "task": UNREADABLE,
         "": HELD,
     },
-}
+    "the same member twice": HELD,  # the last one counts
+    "pid in digits of another script": {
+        "lock": UNREADABLE, "sema": UNREADABLE, "semats": UNREADABLE, "": HELD,
+    },
+    "pid with an underscore": {
+        "lock": UNREADABLE, "sema": UNREADABLE, "semats": UNREADABLE, "": HELD,
+    },
+    "pid with a fraction": {"sidecar": HELD, "task": HELD, "": UNREADABLE},
+    "pid not a number": {"task": HELD, "": UNREADABLE},
+    "the largest pid of 32 bits": {"feature": UNREADABLE, "": HELD},
+    "time with a fraction": {"feature": HELD, "sidecar": HELD, "": UNREADABLE},
+    "tag of half a character": {
+        "feature": HELD, "sidecar": HELD, "task": HELD, "": UNREADABLE,
+    },
+    "tag very long": {"task": UNREADABLE, "": HELD},
+    "a list": UNREADABLE,
+    "lists very deep": UNREADABLE,
+}  # fmt: skip
 
 
 def expected(row, system):
