@@ -24,8 +24,8 @@ from semlock._systems.feature_lock import (
     STALE_SECONDS,
     FeatureLock,
     decode,
+    path_of,
     stale,
-    validate,
 )
 from semlock.systems import System, for_tasks, later
 
@@ -209,15 +209,20 @@ def detect_feature(gsd_dir: StrPath = GSD_DIR, state_dir: StrPath = STATE_DIR) -
     named = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     if named:
         return named
+    file, states = (
+        os.path.join(os.fsdecode(gsd_dir), ".current-feature"),
+        os.fsdecode(state_dir),
+    )
     try:
-        with open(os.path.join(gsd_dir, ".current-feature"), encoding="utf-8") as file:
-            named = file.read().strip()
+        if os.path.isfile(file):  # to open a pipe would wait for its writer
+            with open(file, encoding="utf-8") as text:
+                named = text.read().strip()
     except (OSError, UnicodeDecodeError):
         named = ""
-    return named or _newest_state(state_dir)
+    return named or _newest_state(states)
 
 
-def _newest_state(state_dir: StrPath) -> str | None:
+def _newest_state(state_dir: str) -> str | None:
     newest: tuple[float, str] | None = None
     try:
         with os.scandir(state_dir) as entries:
@@ -239,7 +244,7 @@ def _written(entry: os.DirEntry[str]) -> float:
 
 def status(feature: str, gsd_dir: StrPath = GSD_DIR) -> LockStatus:
     """Say who has the lock of a feature, with verdict and evidence."""
-    return SYSTEM.status(os.path.join(os.fspath(gsd_dir), "specs", validate(feature), ".lock"))
+    return SYSTEM.status(path_of(feature, gsd_dir))
 
 
 def _feature_of(path: str) -> tuple[str, str] | None:

@@ -62,8 +62,11 @@ class Semaphore(TextLock):
         **options: Unpack[LockOptions],
     ) -> None:
         only_known(self, options)
-        options["policy"] = options.get("policy") or stale(stale_timeout)
-        options["retry"] = options.get("retry") or _every(retry_interval)
+        rule, pauses = stale(stale_timeout), _every(retry_interval)
+        if options.setdefault("policy", rule) is None:
+            options["policy"] = rule
+        if options.setdefault("retry", pauses) is None:
+            options["retry"] = pauses
         super().__init__(path, **options)
 
 

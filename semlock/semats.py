@@ -150,14 +150,18 @@ class Semaphore(TextLock):
         **options: Unpack[LockOptions],
     ) -> None:
         only_known(self, options)
-        if not isinstance(max_tag_length, int) or max_tag_length < 0:
+        whole = isinstance(max_tag_length, int) and not isinstance(max_tag_length, bool)
+        if not whole or max_tag_length < 0:
             raise ValueError(
                 f"max_tag_length is a whole number from 0 on, not {max_tag_length!r:.60}"
             )
         tag = options.get("tag")
         options["tag"] = None if tag is None else clean_tag(tag)[:max_tag_length].strip()
-        options["policy"] = options.get("policy") or stale(stale_timeout)
-        options["retry"] = options.get("retry") or _every(retry_interval)
+        rule, pauses = stale(stale_timeout), _every(retry_interval)
+        if options.setdefault("policy", rule) is None:
+            options["policy"] = rule
+        if options.setdefault("retry", pauses) is None:
+            options["retry"] = pauses
         options.setdefault("mode", 0o600)
         super().__init__(resolve(path), **options)
 
@@ -171,6 +175,8 @@ class Semaphore(TextLock):
         record names this process: a lock that was taken by other means than this object.
         With force a lock that was lost goes too, and the loss is a ``LockLostWarning``.
         """
+        if force not in (True, False):
+            raise TypeError(f"force is True or False, not {force!r:.60}")
         if self.held:
             try:
                 super().release()
@@ -212,7 +218,12 @@ class Semaphore(TextLock):
 
     def clean_stale(self) -> list[Removed]:
         """Remove this lock if it is stale, and orphaned temporary files of it."""
-        return remove_all(leftovers(self.path, claims.sema, self._policy, orphan))
+        try:
+            return remove_all(leftovers(self.path, claims.sema, self._policy, orphan))
+        except FileNotFoundError:
+            if not os.path.isdir(os.path.dirname(self.path)):
+                raise
+            return []  # the lock is free, and nothing is beside it
 
 
 _every = retry.Every

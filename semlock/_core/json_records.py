@@ -153,7 +153,7 @@ def iso_time(seconds: float) -> str:
         rounds, rest = divmod(whole, _FOUR_CENTURIES)
         year, month, day, hour, minute, second = time.gmtime(rest)[:6]
         year += 400 * rounds
-    except (OverflowError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         year = -1
     if not 0 <= year <= 9999:
         raise LockRecordError(f"a record has no place for the time {seconds!r}")

@@ -47,6 +47,11 @@ def validate(feature: str) -> str:
     return feature
 
 
+def path_of(feature: str, gsd_dir: StrPath) -> str:
+    """Give the path of a feature's lock file."""
+    return os.path.join(os.fsdecode(gsd_dir), "specs", validate(feature), ".lock")
+
+
 def decode(content: bytes) -> LockInfo:
     """Read ``pid:timestamp`` within its bounds; ``LockRecordError`` if it is anything else.
 
@@ -96,9 +101,11 @@ class FeatureLock(FileLock):
         only_known(self, options)
         if "tag" in options:
             raise TypeError("the record of a feature lock has no place for a tag")
-        self.feature = validate(feature)
-        options["policy"] = options.get("policy") or stale(stale_seconds)
-        super().__init__(os.path.join(os.fspath(gsd_dir), "specs", feature, ".lock"), **options)
+        self.feature = feature
+        rule = stale(stale_seconds)
+        if options.setdefault("policy", rule) is None:
+            options["policy"] = rule
+        super().__init__(path_of(feature, gsd_dir), **options)
 
     def _compose(self, owner: Process | None) -> capi.Record:
         os.makedirs(os.path.dirname(self.path), exist_ok=True)

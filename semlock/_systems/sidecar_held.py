@@ -117,6 +117,8 @@ _registry = threading.RLock()
 
 
 def state_of(key: str) -> State:
+    if not isinstance(key, str):
+        raise TypeError(f"the key of a manager is a text, not {key!r:.60}")
     with _registry:
         state = _states.get(key)
         if state is None:

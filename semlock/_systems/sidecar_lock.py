@@ -125,7 +125,7 @@ class SidecarLock(Judging):
         age_rule = Stale(stale)
         self.normalized_target_path = normalize(target)
         self._payload = payload
-        self._stale = stale
+        self._stale = age_rule.seconds
         self._stale_recovery = stale_recovery
         self._should_reclaim = should_reclaim
         self._should_remove = should_remove_stale_lock
@@ -135,7 +135,7 @@ class SidecarLock(Judging):
         super().__init__(
             self.normalized_target_path + SUFFIX if lock_path is None else absolute(lock_path),
             timeout=timeout,
-            policy=policy or age_rule,
+            policy=age_rule if policy is None else policy,
             retry=RetryOptions.of(retry),
             durability=durability,
             mode=mode,

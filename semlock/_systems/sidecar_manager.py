@@ -78,6 +78,10 @@ class Acquisition(Alone):
         make_dirs: bool = False,
         durability: Durability = "full",
     ) -> None:
+        if metadata is not None and not isinstance(metadata, dict):
+            raise TypeError(f"metadata is None or a dict, not {metadata!r:.60}")
+        if allow_reentrant not in (True, False):
+            raise TypeError(f"allow_reentrant is True or False, not {allow_reentrant!r:.60}")
         self._state = state
         self._frame = frame
         self._allow_reentrant = allow_reentrant
@@ -248,6 +252,7 @@ def with_sync(acquisition: Acquisition, function: Callable[[], T]) -> T:
     """Acquire, call the function and release, in this thread."""
     from semlock._locks import decorating  # noqa: PLC0415 - not for those who only acquire
 
+    _must_be_callable(function)
     decorating.refuse_what_runs_later(function, _OTHER_FORM)
     with acquisition.run():
         result: T = decorating.finished(function(), function, _OTHER_FORM)
@@ -258,9 +263,15 @@ async def with_async(acquisition: Acquisition, function: Callable[[], Any]) -> A
     """Acquire, call the function, await its result and release, in the event loop."""
     from semlock._locks import decorating  # noqa: PLC0415
 
+    _must_be_callable(function)
     async with await acquisition.run_async():
         result = await as_awaited(function())
         return decorating.finished(result, function, _INSIDE)
+
+
+def _must_be_callable(function: object) -> None:
+    if not callable(function):
+        raise TypeError(f"what is called under the lock is a function, not {function!r:.60}")
 
 
 _INSIDE = "acquire the lock inside of it, or use it up within the call"

@@ -114,8 +114,11 @@ class RetryOptions:
             raise ValueError(
                 f"retries is None or a whole number from 0 on, not {retries!r:.60}"
             )
-        if not isinstance(factor, (int, float)) or not factor >= 0:
-            raise ValueError(f"factor is a number from 0 on, not {factor!r}")
+        number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
+        if not number or not factor >= 0:
+            raise ValueError(f"factor is a number from 0 on, not {factor!r:.60}")
+        if randomize not in (True, False):
+            raise ValueError(f"randomize is True or False, not {randomize!r:.60}")
         shortest = None if min_timeout is None else checked_age(min_timeout, "min_timeout is")
         longest = None if max_timeout is None else checked_age(max_timeout, "max_timeout is")
         # A number that the caller gave is kept, and the other one's default is adapted to it.

@@ -92,10 +92,13 @@ class TaskLock(TakingOver):
             raise TypeError(
                 "a task lock has no heartbeat: its ttl says when to refresh it. Use auto_refresh"
             )
-        if not callable(clock):
-            raise TypeError(
-                f"clock is a function that gives seconds since 1970, not {clock!r:.60}"
-            )
+        for name, flag in (
+            ("auto_refresh", auto_refresh),
+            ("network", network),
+            ("audit", audit),
+        ):
+            if flag not in (True, False) and (flag is not None or name != "network"):
+                raise TypeError(f"{name} is True or False, not {flag!r:.60}")
         self.owner = LockOwner.of(owner).replace(environment=environment, purpose=purpose)
         default = ttl_for(self.owner.environment, self.owner.purpose)
         self.ttl = checked_ttl(default if ttl is None else ttl)
@@ -104,9 +107,11 @@ class TaskLock(TakingOver):
         self._plain: capi.Record | None = None
         self._reclaimed: tuple[str, str] | None = None
         self._lost_win = 0
-        retry = options.get("retry")
-        options["retry"] = retry or (NETWORK_RETRY if network else None)
-        options["policy"] = options.get("policy") or stale(clock)
+        retry, rule = options.get("retry"), stale(clock)
+        if retry is None:
+            options["retry"] = NETWORK_RETRY if network else None
+        if options.setdefault("policy", rule) is None:
+            options["policy"] = rule
         options["heartbeat"] = refresh_interval(self.ttl) if auto_refresh else None
         mode = options.setdefault("mode", 0o600)
         super().__init__(path, **options)

@@ -16,7 +16,7 @@ from semlock._core.seconds import GUARD_PATIENCE
 from semlock._core.status import GUARD_PAUSE, status_by
 from semlock._systems.task_audit import log
 from semlock._systems.task_owner import kind_of
-from semlock._systems.task_reclaim import explain
+from semlock._systems.task_reclaim import checked_clock, explain
 from semlock._systems.task_records import TaskInfo, decode, to_json
 from semlock._systems.task_schema import checked_owner, without_secrets
 
@@ -71,6 +71,7 @@ def migrate(
     nothing is written.  Programs that know only the old form take a lock of the new form at
     once: migrate when no such program is left.
     """
+    checked_clock(clock)
     changes = 0
     end = monotonic() + GUARD_PATIENCE
     while True:

@@ -222,6 +222,8 @@ def owner_for(
     this process.  ``kind`` selects one of them.
     """
     variables = os.environ if environ is None else environ
+    if not isinstance(variables, Mapping):
+        raise TypeError(f"environ is a mapping of variables, not {environ!r:.60}")
     given = {"user": user, "session": session, "token": token}
     for name, text in given.items():
         if text is not None and (not isinstance(text, str) or not text.strip()):
@@ -254,12 +256,11 @@ def owner_for(
         host = _encodable(process.host or "unknown-host")
         owner = _fit(f"pid-{process.pid}", f"@{host}")
         metadata.update(hostname=host, process_id=process.pid)
-    metadata["environment"] = (
-        environment or _ENVIRONMENT_OF.get(kind) or detect_environment(variables)
-    )
-    metadata["purpose"] = purpose or (
-        "automated" if metadata["environment"] == "ci" else "interactive"
-    )
+    if environment is None:
+        environment = _ENVIRONMENT_OF.get(kind) or detect_environment(variables)
+    if purpose is None:
+        purpose = "automated" if environment == "ci" else "interactive"
+    metadata.update(environment=environment, purpose=purpose)
     return LockOwner(owner, metadata)
 
 

@@ -53,6 +53,9 @@ _PRIORITIES: dict[str, Priority] = {
     LOCK_HELD: "low",
 }
 
+# The last second of a JavaScript Date.
+_LAST_MOMENT = 8_640_000_000_000
+
 # From the highest to the lowest; other environments can't be compared.
 _PRIVILEGES = ("ci", "cloud", "local")
 
@@ -111,9 +114,13 @@ def _checked(existing: object, now: float | None) -> tuple[TaskInfo, float]:
             "an existing lock is a TaskInfo, such as task.status(path).info or "
             f"task.decode(content), not {existing!r:.60}"
         )
-    if now is not None and not is_number(now):
+    if now is not None and not _is_moment(now):
         raise ValueError(f"now is None or seconds since 1970, not {now!r:.60}")
     return existing, time.time() if now is None else now
+
+
+def _is_moment(now: Any) -> bool:
+    return is_number(now) and abs(now) <= _LAST_MOMENT
 
 
 def _reasons(existing: TaskInfo, owner: LockOwner, now: float) -> Iterator[Reason]:
@@ -187,6 +194,13 @@ def checked_allow(allow: str | Collection[str]) -> frozenset[str]:
     return named
 
 
+def checked_clock(clock: Callable[[], float]) -> Callable[[], float]:
+    """Return a clock if it can be called."""
+    if not callable(clock):
+        raise TypeError(f"clock is a function that gives seconds since 1970, not {clock!r:.60}")
+    return clock
+
+
 class Expired(Policy):
     """Permits a task lock whose time is over, whether its holder lives or not.
 
@@ -196,21 +210,27 @@ class Expired(Policy):
     __slots__ = ("clock",)
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self.clock = clock
+        self.clock = checked_clock(clock)
 
     def __call__(self, status: LockStatus) -> str | None:
         """Say for how long its time has been over."""
-        info, now = status.info, self.clock()
+        info, now = status.info, self._now()
         if not isinstance(info, TaskInfo) or not info.expired(now):
             return None
         return f"its {info.ttl:g} s were over {info.seconds_held(now) - info.ttl:.0f} s ago"
 
     def due_in(self, status: LockStatus) -> float | None:
         """Return what is left of its time."""
-        info, now = status.info, self.clock()
+        info, now = status.info, self._now()
         if not isinstance(info, TaskInfo):
             return None
         return 0.0 if info.expired(now) else max(0.001, info.ttl - info.seconds_held(now))
+
+    def _now(self) -> float:
+        now = self.clock()
+        if not _is_moment(now):
+            raise TypeError(f"the clock gives {now!r:.60}, and not seconds since 1970")
+        return now
 
 
 def stale(clock: Callable[[], float] = time.time) -> Policy:
@@ -280,7 +300,7 @@ def explain(found: LockStatus, path: str, now: float) -> str:
         return f"{held}; its holder lives"
     return (
         f"{held}. If you know that no program holds it, remove it with "
-        "semlock.remove(path, force=True)"
+        "semlock.remove(path, force=True), or semlock break in a shell"
     )
 
 
