@@ -75,7 +75,7 @@ def finished(
     """Give the result of a call; refuse it if the body runs later or elsewhere."""
     if result is None or type(result) in _VALUES:
         return result
-    if isinstance(result, (Awaitable, Generator, AsyncGenerator)) or is_future(result):
+    if isinstance(result, Awaitable) or is_future(result) or _is_generator(result):
         _end(result)
         raise _runs_later(function, way_out, f"it gave a {type(result).__name__}")
     return result
@@ -83,6 +83,13 @@ def finished(
 
 # Plain values, so that most calls need no closer check.
 _VALUES = frozenset({bool, int, float, str, bytes, list, tuple, dict, set})
+
+
+def _is_generator(result: Any) -> bool:
+    """Tell whether a result is a generator, or one that contextlib makes of one."""
+    if type(result).__module__ == "contextlib":
+        result = getattr(result, "gen", None)
+    return isinstance(result, (Generator, AsyncGenerator))
 
 
 def is_future(result: Any) -> bool:

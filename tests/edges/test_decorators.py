@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import types
 import warnings
@@ -103,6 +104,8 @@ TELL_LATE = {
     for name, function in RUN_LATER.items()
     if not isinstance(function, (staticmethod, classmethod))
 }
+TELL_LATE["context manager"] = contextlib.contextmanager(generator_function)
+TELL_LATE["async context manager"] = contextlib.asynccontextmanager(async_generator_function)
 
 
 class Bystander:

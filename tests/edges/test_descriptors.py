@@ -6,11 +6,12 @@ number then is theirs, and the lock is held all the same.
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
 import semlock
-from support import Child, wait_until, watched_by
+from support import Child, mounted, wait_until, watched_by
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="/proc says what is open under a number"
@@ -134,6 +135,34 @@ if child == 0:
     os._exit(0 if is_database(number) else 1)
 os.waitpid(child, 0)[1]
 """) == 0  # fmt: skip
+
+
+def test_a_file_of_the_same_number_on_another_filesystem_is_not_ours(program, tmp_path):
+    """Each filesystem in memory numbers its files from the same number on."""
+    with (
+        mounted(tmp_path, "tmpfs", "", "one") as one,
+        mounted(tmp_path, "tmpfs", "", "two") as two,
+    ):
+        program.run(f"lock = semlock.Lock({one!r} + '/the.lock'); _ = lock.acquire()")
+        wanted = os.stat(os.path.join(one, "the.lock")).st_ino
+        for name in range(100):
+            (theirs := Path(two, str(name))).write_bytes(b"")
+            if theirs.stat().st_ino == wanted:
+                break
+        else:
+            pytest.skip("the numbers are given in another way here")
+        assert program.run(f"""
+number = number_of(lock)
+database = {str(theirs)!r}
+put_database_at(number)
+child = os.fork()
+if child == 0:
+    os._exit(0 if is_database(number) else 1)
+os.waitpid(child, 0)[1]
+""") == 0  # fmt: skip
+        program.run("lock.check(); lock.release()")
+        assert program.run("is_database(number)")
+        program.run("os.close(number)")
 
 
 def test_no_descriptor_below_three_is_kept_or_used(program):

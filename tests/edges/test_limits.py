@@ -91,6 +91,52 @@ for number in taken:
     assert [name for name in os.listdir(common) if name.endswith(".lock")] == []
 
 
+NO_THREADS = f"""
+directory = {{common!r}}
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+{users.as_user()}
+"""
+
+
+@users.needs_root
+@pytest.mark.parametrize("act", ["check", "refresh", "release"])
+def test_where_neither_is_to_be_had_the_idle_files_are_closed(program, common, act):
+    program.run(NO_THREADS.format(common=common))
+    program.run(f"""
+for name in "ab":
+    with semlock.Lock(f"{{directory}}/{{name}}"):
+        pass
+lock = semlock.Lock(directory + "/the.lock", mode=0o600)  # so it doesn't use the idle file
+_ = lock.acquire()
+os.close(lock._native.file.handle)
+limit(64)
+taken = use_up()
+assert capi.POOL.reserve == 0
+lock.{act}()
+for number in taken:
+    os.close(number)
+if lock.held:
+    lock.release()
+""")
+    assert [name for name in os.listdir(common) if name.endswith(".lock")] == []
+
+
+@users.needs_root
+@pytest.mark.parametrize("act", ["check", "release"])
+def test_a_lost_file_that_may_only_be_read_by_now_needs_no_more(program, common, act):
+    program.run(NO_THREADS.format(common=common))
+    program.run(f"""
+lock = semlock.Lock(directory + "/the.lock")
+_ = lock.acquire()
+os.chmod(lock.path, 0o444)
+os.close(lock._native.file.handle)
+lock.{act}()
+if lock.held:
+    lock.release()
+""")
+    assert os.listdir(common) == []
+
+
 def test_a_lock_whose_descriptor_was_lost_needs_none(program, names):
     program.run("""
 lock = semlock.Lock(directory + "/the.lock")
