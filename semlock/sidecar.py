@@ -20,7 +20,7 @@ from __future__ import annotations
 import sys
 
 from semlock._core.records import clean_tag
-from semlock._systems.sidecar_held import FileLockHandle, HeldEntry, state_of
+from semlock._systems.sidecar_held import FileLockHandle, HeldEntry
 from semlock._systems.sidecar_lock import SidecarLock
 from semlock._systems.sidecar_manager import (
     Acquisition,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
     from semlock._locks.options import Durability
-    from semlock._systems.sidecar_held import State
     from semlock._systems.sidecar_judging import ShouldReclaim, ShouldRemove
     from semlock._systems.sidecar_lock import Payload
     from semlock._systems.sidecar_manager import FileLockOptions
@@ -95,12 +94,6 @@ def create_file_lock_manager(key: str) -> FileLockManager:
     return FileLockManager(key)
 
 
-def _state_for(target: StrPath, manager_key: str | None) -> State:
-    if manager_key is None:
-        manager_key = f"semlock.file-lock:{normalize(target)}"
-    return state_of(manager_key)
-
-
 def acquire_file_lock(
     target: StrPath,
     *,
@@ -139,7 +132,7 @@ def acquire_file_lock(
     Raises ``FileLockTimeoutError`` or ``FileLockStaleError``.
     """
     return Acquisition(
-        _state_for(target, manager_key),
+        manager_key,
         target,
         _frame(1),
         payload=payload,
@@ -168,8 +161,7 @@ async def acquire_file_lock_async(
 
     The callbacks may be coroutine functions.  When the task is cancelled nothing is held.
     """
-    state = _state_for(target, manager_key)
-    return await Acquisition(state, target, _frame(1), **options).run_async()
+    return await Acquisition(manager_key, target, _frame(1), **options).run_async()
 
 
 def with_file_lock(
@@ -180,8 +172,7 @@ def with_file_lock(
     **options: Unpack[FileLockOptions],
 ) -> T:
     """Call a function under the lock of a target, and give its result."""
-    state = _state_for(target, manager_key)
-    return with_sync(Acquisition(state, target, _frame(1), **options), function)
+    return with_sync(Acquisition(manager_key, target, _frame(1), **options), function)
 
 
 if TYPE_CHECKING:
@@ -212,8 +203,7 @@ async def with_file_lock_async(
     **options: Unpack[FileLockOptions],
 ) -> Any:
     """Call a function or coroutine function under the lock of a target."""
-    state = _state_for(target, manager_key)
-    return await with_async(Acquisition(state, target, _frame(1), **options), function)
+    return await with_async(Acquisition(manager_key, target, _frame(1), **options), function)
 
 
 def stale(seconds: float | None = STALE) -> Policy:

@@ -272,7 +272,9 @@ class SidecarLock(Judging):
         for turn in range(_TRIES):
             if is_being_reclaimed(self.path) or self._is_anothers():
                 return False
-            outcome = self._try_with(compose((yield Call(self._payload))))
+            own = self._payload is default_payload  # which awaits nothing
+            value = default_payload() if own else (yield Call(self._payload))
+            outcome = self._try_with(compose(value))
             if outcome == OK and not self._is_kept():
                 return False
             if outcome in (OK, NESTED):

@@ -6,7 +6,7 @@ import sys
 
 from semlock._core import inside
 from semlock._core.errors import SemlockError
-from semlock._systems.sidecar_held import FileLockHandle, Held, HeldEntry, state_of
+from semlock._systems.sidecar_held import FileLockHandle, Held, HeldEntry, State, state_of
 from semlock._systems.sidecar_judging import Alone
 from semlock._systems.sidecar_lock import SidecarLock
 from semlock._systems.sidecar_record import default_payload
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from semlock._core.status import StrPath
     from semlock._locks.options import Durability
-    from semlock._systems.sidecar_held import State
     from semlock._systems.sidecar_judging import ShouldReclaim, ShouldRemove
     from semlock._systems.sidecar_lock import Payload
     from semlock._systems.sidecar_terms import StaleRecovery
@@ -60,7 +59,7 @@ class Acquisition(Alone):
 
     def __init__(
         self,
-        state: State,
+        manager: State | str | None,
         target: StrPath,
         frame: FrameType,
         *,
@@ -82,7 +81,6 @@ class Acquisition(Alone):
             raise TypeError(f"metadata is None or a dict, not {metadata!r:.60}")
         if allow_reentrant not in (True, False):
             raise TypeError(f"allow_reentrant is True or False, not {allow_reentrant!r:.60}")
-        self._state = state
         self._frame = frame
         self._allow_reentrant = allow_reentrant
         self._lock = SidecarLock(
@@ -99,6 +97,10 @@ class Acquisition(Alone):
             make_dirs=make_dirs,
             durability=durability,
         )
+        if manager is None:
+            manager = f"semlock.file-lock:{self._lock.normalized_target_path}"
+        state = manager if isinstance(manager, State) else state_of(manager)
+        self._state = state
         self._held = Held(self._lock, metadata)
         # Made before the try: between the win and the return a signal could strike.
         self.handle = FileLockHandle(state, self._lock)
@@ -118,6 +120,8 @@ class Acquisition(Alone):
 
     def blocks(self) -> bool:
         """Tell whether the manager holds the target by another lock file."""
+        if not self._state.held:
+            return False
         held = self._state.find(self._lock.normalized_target_path)
         return held is not None and held.lock.path != self._lock.path
 

@@ -76,7 +76,7 @@ WALKS = {
     "TaskLock()": Walk(
         "lambda: task.TaskLock(path, owner)", 52, 16, "owner = task.owner_for()"
     ),
-    "acquire_file_lock": Walk("lambda: sidecar.acquire_file_lock(path)", 51, 18),
+    "acquire_file_lock": Walk("lambda: sidecar.acquire_file_lock(path)", 45, 18),
     "semlock run": Walk("lambda: main(['run', path, '--', 'true'])", 92, 21, cold=True),
 }
 
