@@ -43,12 +43,13 @@ open_existing(const char *path, int flags, int is_file)
 /* Open the file at the path, and make it if there is none: a descriptor; -EEXIST if another
  * process made or removed it meanwhile; or another error. */
 static int
-open_to_lock(const semlock_lock *lock)
+open_to_lock(const semlock_lock *lock, int *made)
 {
     mode_t mode = (mode_t)SEMLOCK_MODE(lock->record);
     struct stat seen;
     int fd;
 
+    *made = 0;
     if (lstat(lock->path, &seen) == 0) {
         if (S_ISLNK(seen.st_mode)) {
             return -ELOOP;
@@ -60,6 +61,7 @@ open_to_lock(const semlock_lock *lock)
         return -errno;
     }
     fd = semlock_open(lock->path, O_RDWR | O_CREAT | O_EXCL | FLAGS, mode);
+    *made = fd >= 0;
     if (fd >= 0 && (lock->record->mode & SEMLOCK_EXACT) && fchmod(fd, mode) != 0) {
         errno = 0; /* as the umask says, then */
     }
@@ -135,7 +137,8 @@ semlock_kernel_take(semlock_lock *lock, semlock_pool *pool)
     }
     for (int tries = 0; tries < TRIES; tries++) {
         struct stat opened;
-        int fd = open_to_lock(lock);
+        int made;
+        int fd = open_to_lock(lock, &made);
         int outcome;
 
         if (fd == -EWOULDBLOCK) {
@@ -158,6 +161,12 @@ semlock_kernel_take(semlock_lock *lock, semlock_pool *pool)
                 outcome = -ENOMEM;
             }
             flock(fd, LOCK_UN);
+        }
+        else if (outcome == -ENOSYS && made && fstat(fd, &opened) == 0 &&
+                 is_at(lock->path, &opened)) {
+            /* No process can lock it here.  A lock by a file's existence, which the caller may
+             * use then, would take an empty file for one that is held. */
+            unlink(lock->path);
         }
         close(fd);
         if (outcome != SEMLOCK_OK) {

@@ -14,6 +14,7 @@ import time
 import pytest
 
 import semlock
+import semlock.filelock as ours
 from semlock._core import capi, kernel_locks
 from support import Child, files_open_in, in_a_fork
 from users import NOBODY, as_user, needs_root, shared
@@ -94,6 +95,41 @@ def test_an_error_about_locks_of_a_server_says_so(path):
         pytest.raises(Exception, match="gives no kernel locks here"),
     ):
         child.run(f"semlock.KernelLock({path!r}).acquire(timeout=0)")
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_where_there_is_no_flock_nothing_is_left_and_filelocks_class_becomes_soft(
+    path, is_there
+):
+    """A file that was only just made would be taken for one that is held, for ever."""
+    with Child(wrapper=under_strace("flock", "ENOSYS")) as child:
+        child.run("import warnings; warnings.simplefilter('ignore')")
+        child.run(
+            "import semlock.filelock as filelock, asyncio; from contextlib import suppress"
+        )
+        if is_there:
+            open(path, "x").close()
+        held = child.run(
+            f"with suppress(OSError):\n    semlock.KernelLock({path!r}).acquire(timeout=5)\n"
+            f"lock = filelock.FileLock({path!r})\n"
+            "with suppress(filelock.Timeout):\n    lock.acquire(timeout=0 if "
+            f"{is_there} else 20)\nlock.is_locked"
+        )
+        assert held is not is_there
+        assert os.path.exists(path)
+        if is_there:  # another program's
+            return
+        assert child.run("type(lock).__name__") == "SoftFileLock"
+        with pytest.raises(ours.Timeout):
+            ours.SoftFileLock(path).acquire(timeout=0)
+        child.run("lock.release()")
+        assert not os.path.exists(path)
+        child.run(
+            f"async def turn():\n    lock = filelock.AsyncFileLock({path!r})\n"
+            "    async with lock:\n        return type(lock).__name__\n"
+            "assert asyncio.run(turn()) == 'AsyncSoftFileLock'"
+        )
+        assert os.listdir(os.path.dirname(path)) == []
 
 
 def test_a_full_disk_keeps_no_lock_from_a_file_that_is_there(path):
