@@ -57,7 +57,10 @@ async def once_async(
 
 def _look(path: StrPath) -> tuple[str, bool]:
     """Give the whole path, and tell whether the result is there."""
-    target = os.path.abspath(os.fsdecode(os.fspath(path)))
+    given = os.fsdecode(os.fspath(path))
+    if not given:
+        raise FileNotFoundError(2, "the path of a result can't be empty", given)
+    target = os.path.abspath(given)
     return target, os.path.exists(target)
 
 
@@ -75,7 +78,7 @@ def _making(target: str, make: Callable[[str], Any], lock: Any) -> Steps[None]:
         target
     ):  # the holder of the lock is the only one that makes it
         placing.discard(name)
-    temporary, me = placing.name_beside(target), os.getpid()
+    temporary, me = placing.name_beside(target, placing.MADE), os.getpid()
     try:
         yield Call(make, temporary)
         if not os.path.exists(temporary):

@@ -19,21 +19,24 @@ if TYPE_CHECKING:
     from semlock._core.status import StrPath
     from semlock._locks.kernel import KernelLock
 
-ENDING = ".part"
+# What is not finished has one of these endings.  The maker of a result holds a lock, so the others
+# that have the first one are a killed maker's; writers of a file don't exclude each other.
+MADE = ".making"
+WRITTEN = ".part"
+_RANDOM = 8  # bytes
 _LONGEST_NAME = 255
-_ADDED = 1 + 16 + len(ENDING)
 
 
-def name_beside(path: str) -> str:
+def name_beside(path: str, ending: str) -> str:
     """Give a new name in the same directory, for what is not finished."""
     head, name = os.path.split(path)
-    return os.path.join(head, f"{_stem(name)}.{os.urandom(8).hex()}{ENDING}")
+    return os.path.join(head, f"{_stem(name)}.{os.urandom(_RANDOM).hex()}{ending}")
 
 
 def _stem(name: str) -> str:
     """Give what temporary names begin with: the name, or a hash if they would be too long."""
     raw = os.fsencode(name)
-    if len(raw) + _ADDED <= _LONGEST_NAME:
+    if len(raw) + 1 + 2 * _RANDOM + len(MADE) <= _LONGEST_NAME:
         return name
     from hashlib import blake2b  # noqa: PLC0415 - for long names only
 
@@ -41,17 +44,17 @@ def _stem(name: str) -> str:
 
 
 def leftovers(path: str) -> list[str]:
-    """List what killed processes have left under such names."""
+    """List what killed makers of a result have left."""
     head, name = os.path.split(path)
-    name = _stem(name)
-    size = len(name) + _ADDED
+    start = f"{_stem(name)}."
+    found = []
     with contextlib.suppress(OSError):
-        return [
-            os.path.join(head, other)
-            for other in os.listdir(head or os.curdir)
-            if len(other) == size and other.startswith(f"{name}.") and other.endswith(ENDING)
-        ]
-    return []
+        for other in os.listdir(head or os.curdir):
+            if other.startswith(start) and other.endswith(MADE):
+                middle = other[len(start) : -len(MADE)]
+                if len(middle) == 2 * _RANDOM and not middle.strip("0123456789abcdef"):
+                    found.append(os.path.join(head, other))
+    return found
 
 
 def discard(path: str) -> None:
@@ -60,28 +63,45 @@ def discard(path: str) -> None:
         from shutil import rmtree  # noqa: PLC0415 - for trees only
 
         rmtree(path, ignore_errors=True)
+        if os.path.isdir(path):  # some directories forbid it
+            _open_to_owner(path)
+            for place, directories, _ in os.walk(path):
+                for name in directories:
+                    _open_to_owner(os.path.join(place, name))
+            rmtree(path, ignore_errors=True)
         return
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
+def _open_to_owner(directory: str) -> None:
+    if not os.path.islink(directory):
+        with contextlib.suppress(OSError):
+            os.chmod(directory, 0o700)
+
+
 def sync(path: str) -> None:
-    """Have a file, or all files of a tree, written to the disk."""
+    """Have a file, or all files of a tree, written to the disk, as far as they may be opened."""
     if os.path.islink(path):
         return
-    if os.path.isdir(path):
-        for name in os.listdir(path):
-            sync(os.path.join(path, name))
+    is_directory = os.path.isdir(path)
+    if is_directory:
+        with contextlib.suppress(PermissionError):
+            for name in os.listdir(path):
+                sync(os.path.join(path, name))
     elif not stat.S_ISREG(os.stat(path).st_mode):
         return
-    if os.path.isdir(path) and os.name == "nt":
-        return  # a directory can't be opened there
-    flags = os.O_RDONLY if os.name != "nt" else os.O_RDWR
-    fd = os.open(path, flags)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    ways: tuple[int, ...] = (os.O_RDONLY,) if is_directory else (os.O_RDONLY, os.O_WRONLY)
+    if os.name == "nt":
+        ways = () if is_directory else (os.O_RDWR,)  # a directory can't be opened there
+    for flags in ways:
+        with contextlib.suppress(PermissionError):
+            fd = os.open(path, flags)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            return
 
 
 def put(temporary: str, path: str, *, mode: int | None = None, replaces: bool = True) -> None:
@@ -122,7 +142,7 @@ def open_atomic(
     if mode[0] == "x" and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
     keeps = _permissions_of(target)
-    temporary, me = name_beside(target), os.getpid()
+    temporary, me = name_beside(target, WRITTEN), os.getpid()
 
     def opener(path: str, flags: int) -> int:
         # Never open to more users than the file that it replaces.
