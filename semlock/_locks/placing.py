@@ -104,14 +104,16 @@ def sync(path: str) -> None:
             return
 
 
-def put(temporary: str, path: str, *, mode: int | None = None, replaces: bool = True) -> None:
+def put(
+    temporary: str, path: str, *, like: os.stat_result | None = None, replaces: bool = True
+) -> None:
     """Put what is finished in place: a reader sees all of it, or what was there before.
 
     Without ``replaces`` it is ``FileExistsError`` if another process was faster.
     """
     sync(temporary)
-    if mode is not None:
-        os.chmod(temporary, mode)  # last: it may forbid reading, also to its owner
+    if like is not None:
+        _give_to_owner_of(like, temporary)
     if replaces:
         os.replace(temporary, path)
     else:
@@ -124,6 +126,22 @@ def put(temporary: str, path: str, *, mode: int | None = None, replaces: bool = 
             os.close(fd)
 
 
+def _give_to_owner_of(like: os.stat_result, path: str) -> None:
+    """Give a file the owner, the group and the permissions of another, as far as this user may."""
+    mode, made = stat.S_IMODE(like.st_mode), os.stat(path)
+    if sys.platform != "win32" and (made.st_uid, made.st_gid) != (like.st_uid, like.st_gid):
+        for user in (like.st_uid, -1):
+            with contextlib.suppress(OSError):
+                os.chown(path, user, like.st_gid)
+                break
+        made = os.stat(path)
+        if made.st_uid != like.st_uid:
+            mode &= ~stat.S_ISUID  # a program would run as another user than before
+        if made.st_gid != like.st_gid:  # this group may do what all may
+            mode = mode & ~(stat.S_ISGID | 0o070) | (mode & 0o007) << 3
+    os.chmod(path, mode)  # last: it may forbid reading, also to its owner
+
+
 @contextmanager
 def open_atomic(
     path: StrPath, mode: str = "w", **options: Any
@@ -133,20 +151,20 @@ def open_atomic(
     Readers see all of the new content or all of what was there before, also after a kill and
     after a loss of power.  A block that fails changes nothing.  ``mode`` is ``"w"`` or ``"wb"``,
     ``"x"`` or ``"xb"`` refuses to replace a file; ``options`` are those of ``open``.  A file that
-    is replaced keeps its permissions; a directory, a device or a FIFO is refused.  Writers don't
-    exclude each other: use a lock for that.
+    is replaced keeps its permissions, and its owner and group as far as this user may give them; a
+    directory, a device or a FIFO is refused.  Writers don't exclude each other: use a lock.
     """
     if mode not in ("w", "wb", "x", "xb", "wt", "xt"):
         raise ValueError(f'mode is "w", "wb", "x" or "xb", not {mode!r}')
     target = os.path.realpath(os.fspath(os.fsdecode(path)))
     if mode[0] == "x" and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-    keeps = _permissions_of(target)
+    like = _replaced(target)
     temporary, me = name_beside(target, WRITTEN), os.getpid()
 
     def opener(path: str, flags: int) -> int:
         # Never open to more users than the file that it replaces.
-        return os.open(path, flags, 0o666 if keeps is None else keeps & 0o777 | 0o600)
+        return os.open(path, flags, 0o666 if like is None else 0o600)
 
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -155,25 +173,25 @@ def open_atomic(
             yield file
         if os.getpid() != me:
             return  # a child that was forked in the block: the file is its parent's
-        put(temporary, target, mode=keeps, replaces=mode[0] != "x")
+        put(temporary, target, like=like, replaces=mode[0] != "x")
     finally:
         if os.getpid() == me:
             discard(temporary)
 
 
-def _permissions_of(path: str) -> int | None:
-    """Give the permissions of a file that is to be replaced; ``None`` if there is none."""
+def _replaced(path: str) -> os.stat_result | None:
+    """Look at a file that is to be replaced; ``None`` if there is none."""
     try:
-        found = os.stat(path).st_mode
+        found = os.stat(path)
     except FileNotFoundError:
         return None
-    if stat.S_ISDIR(found):
+    if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if not stat.S_ISREG(found):  # a device or a FIFO would be gone
+    if not stat.S_ISREG(found.st_mode):  # a device or a FIFO would be gone
         raise OSError(
             errno.EINVAL, "only a regular file can be replaced, and this is none", path
         )
-    return stat.S_IMODE(found)
+    return found
 
 
 @contextmanager
@@ -223,12 +241,15 @@ def open_locked(
     empties the file only once it is locked.  ``timeout`` is that of the lock, ``options`` are those
     of ``open``.  What was written is in the file before the lock ends.
     """
-    kind, plus, text = mode[:1], "+" in mode, mode.replace("b", "").replace("t", "")
+    text = mode.replace("b", "").replace("t", "")
+    kind, plus = text[:1], "+" in text
     if text not in ("r", "r+", "w", "w+", "a", "a+"):
         raise ValueError(f"mode is r, w or a, with + and b if wanted, not {mode!r}")
     name = os.fsdecode(os.fspath(path))
     if kind == "r":
-        os.stat(name)  # FileNotFoundError: the lock would make the file
+        found = os.stat(name)  # FileNotFoundError: the lock would make the file
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
     from semlock._locks.kernel import KernelLock  # noqa: PLC0415 - for those who open files
 
     reads = kind == "r" and not plus

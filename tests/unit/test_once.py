@@ -473,6 +473,45 @@ def test_what_replaces_a_private_file_is_private_all_the_time(tmp_path):
         assert target.stat().st_mode & 0o777 == permissions
 
 
+@users.needs_root
+def test_what_replaces_a_file_of_another_user_belongs_to_that_user():
+    other = users.NOBODY - 3
+    with users.shared() as place:
+        target = Path(place, "program")
+        for permissions in (0o600, 0o4755, 0o2750):
+            target.write_text("old")
+            os.chown(target, other, other)
+            target.chmod(permissions)
+            with semlock.open_atomic(target) as file:
+                file.write("new")
+            found = target.stat()
+            assert (found.st_uid, found.st_gid) == (other, other)
+            assert found.st_mode & 0o7777 == permissions
+            target.unlink()
+        # A user who may not give files away: no program begins to run as this user, and no other
+        # group may do what the first one could.
+        target.write_text("old")
+        os.chown(target, other, other)
+        target.chmod(0o6754)
+        os.chmod(place, 0o777)
+        with Child(f"import semlock\n{users.as_user()}") as child:
+            child.run(
+                f"with semlock.open_atomic({str(target)!r}) as file:\n    file.write('new')"
+            )
+        found = target.stat()
+        assert (found.st_uid, found.st_mode & 0o7777) == (users.NOBODY, 0o744)
+
+
+def test_a_directory_is_no_file_to_lock(tmp_path):
+    for mode in ("r", "w"):
+        with (
+            pytest.raises(IsADirectoryError) as told,
+            semlock.open_locked(tmp_path, mode, timeout=5),
+        ):
+            pass
+        assert told.value.filename == str(tmp_path)
+
+
 @pytest.mark.parametrize("length", [231, 232, 250, 255])
 def test_a_name_may_be_as_long_as_the_filesystem_allows(tmp_path, names, length):
     name = "n" * length
