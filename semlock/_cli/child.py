@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
-from errno import EMFILE
+from errno import EMFILE, ENOENT, ENOEXEC
 
 from semlock._cli.grammar import BAD, BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import signal as _signal
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
+    from typing import NoReturn
 
     Started = Callable[[], object]
 elif sys.platform != "win32":
@@ -74,10 +75,35 @@ def undisturbed() -> None:
                 _signal.signal(number, _signal.SIG_DFL)
 
 
+def become(command: tuple[str, ...]) -> NoReturn:
+    """Exec a command; a file of no known format is a script for sh, as for shells and flock(1).
+
+    ``os.execvp`` goes on to the next directory then, and imports ``warnings``.
+    """
+    name, *words = command
+    places = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if "/" in name:
+        places = [""]
+    refused: OSError = FileNotFoundError(ENOENT, os.strerror(ENOENT))
+    for place in places if name else ():
+        path = os.path.join(place, name)
+        try:
+            os.execv(path, command)  # noqa: S606 - what it is told to run
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            if error.errno == ENOEXEC:
+                os.execv("/bin/sh", ("/bin/sh", path, *words))  # noqa: S606
+            if not isinstance(error, PermissionError):
+                raise
+            refused = error
+    raise refused
+
+
 def failure(command: str, error: OSError) -> int:
     """Report why a command could not be started, and return the shells' exit code for it."""
     if isinstance(error, FileNotFoundError):
-        _say(f"{command}: there is no such command")
+        _say(f"{command or repr(command)}: there is no such command")
         return NOT_FOUND
     _say(f"{command} can't be run: {error.strerror}")
     return NOT_EXECUTABLE
@@ -241,7 +267,7 @@ else:
                 _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
             _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
             if _is_let_go(gate):
-                os.execvp(command[0], command)  # noqa: S606 - what it is told to run
+                become(command)
         except BaseException as error:  # noqa: BLE001 - also an import that gets no descriptor
             number = getattr(error, "errno", None) or EMFILE
             gate.send(number.to_bytes(4, "big"))

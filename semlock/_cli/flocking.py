@@ -199,12 +199,11 @@ def _number(word: str) -> int:
 
 def _become(command: list[str]) -> int:
     try:
-        os.execvp(command[0], command)  # noqa: S606 - what it is told to run
-    except (OSError, ValueError) as error:
-        words = getattr(error, "strerror", None) or os.strerror(errno.ENOENT)  # an empty name
-        _say(f"failed to execute {command[0]}: {words}")
+        child.become(tuple(command))
+    except OSError as error:
+        _say(f"failed to execute {command[0]}: {error.strerror}")
         sys.stderr.flush()
-        return _OS if getattr(error, "errno", None) == errno.ENOMEM else _UNAVAILABLE
+        return _OS if error.errno == errno.ENOMEM else _UNAVAILABLE
 
 
 if sys.platform == "win32":

@@ -125,7 +125,22 @@ def test_the_exit_code_is_the_commands(path, follow):
     assert code("sh", "-c", "kill -9 $$") == 137
     assert code("no-such-command") == 127
     assert code("/") == 126
+    assert code("") == 127
     assert not os.path.exists(path)
+
+
+@posix
+@pytest.mark.parametrize("verb", ["run", "flock"])
+def test_a_script_without_a_first_line_is_run_by_sh(path, verb, tmp_path, monkeypatch):
+    script = tmp_path / "script"
+    script.write_text('echo "$0 $*"; exit 7\n')
+    script.chmod(0o755)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "script").touch(mode=0o644)
+    monkeypatch.setenv("PATH", f"{tmp_path}/elsewhere:{tmp_path}:{os.environ['PATH']}")
+    for name in (str(script), "script"):
+        done = command(verb, path, name, "a b", "c")
+        assert (done.returncode, done.stdout) == (7, f"{script} a b c\n"), done
 
 
 @posix
