@@ -72,15 +72,19 @@ def make_venv(python: str, directory: Path, *packages: str) -> str:
     pip = [own, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     subprocess.run([*pip, str(ROOT), *packages], check=True)
     subprocess.run([own, "-m", "pip", "uninstall", "-q", "-y", "filelock"], check=True)
-    alias = directory / "alias"
-    alias.mkdir()
-    # The page for users has the alias; what it says is what is installed here.
+    subprocess.run([*pip, "--no-deps", str(write_alias(directory / "alias"))], check=True)
+    return own
+
+
+def write_alias(directory: Path) -> Path:
+    """Write the distribution that the page for users has: what it says is what is installed."""
     text = (ROOT / "docs" / "filelock.md").read_text(encoding="utf-8")
-    for name in ("pyproject.toml", "filelock.py"):
+    (directory / "filelock").mkdir(parents=True)
+    for name in ("pyproject.toml", "filelock/__init__.py"):
         found = re.search(
             rf"^`{re.escape(name)}`:\n+```\w+\n(.*?)^```", text, re.DOTALL | re.MULTILINE
         )
         assert found is not None, name
-        (alias / name).write_text(found[1], encoding="utf-8")
-    subprocess.run([*pip, "--no-deps", str(alias)], check=True)
-    return own
+        (directory / name).write_text(found[1], encoding="utf-8")
+    (directory / "filelock" / "py.typed").touch()
+    return directory
