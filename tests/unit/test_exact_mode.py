@@ -59,6 +59,27 @@ def test_a_kept_file_serves_only_those_who_ask_for_its_permissions(path, first):
         os.umask(before)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux tells the umask")
+def test_a_kept_file_of_another_umask_is_not_used(path):
+    from semlock._core import capi
+
+    lock = semlock.Lock(path, mode=0o666)
+    before = os.umask(0o022)
+    try:
+        for _ in range(3):
+            with lock:
+                assert mode_of(path) == 0o644
+        for mask in (0o077, 0o002):
+            os.umask(mask)
+            for slot in capi.POOL.slots:
+                slot.file.asked = 0  # a second ago
+            for _ in range(2):
+                with lock:
+                    assert mode_of(path) == 0o666 & ~mask
+    finally:
+        os.umask(before)
+
+
 def test_the_user_who_made_it_can_always_use_it(path):
     with semlock.Lock(path, mode=0o044, exact_mode=True):
         assert mode_of(path) == 0o644
