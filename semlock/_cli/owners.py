@@ -15,8 +15,6 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._cli.subshells import is_awaited, is_copy, is_piped
-
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -171,6 +169,8 @@ def _passed_over(seen: _Seen) -> int | None:
     # output or input, or is part of such a copy.
     last = None
     for copy, original in _copies(seen):
+        from semlock._cli.subshells import is_awaited, is_piped  # noqa: PLC0415 - for a copy
+
         piped = is_piped(copy.pid, original.pid)
         awaited = is_awaited(copy, original)
         if awaited is None and piped:
@@ -190,10 +190,15 @@ def _copies(seen: _Seen) -> Iterator[tuple[_Seen, _Seen]]:
     """Give each copy of a shell with its original, from the inside out."""
     for _ in range(_DEEPEST):
         original = _look(seen.parent)
-        if original is None or not is_copy(seen, original):
+        if original is None or not _is_copy(seen, original):
             return
         yield seen, original
         seen = original
+
+
+def _is_copy(process: _Seen, parent: _Seen) -> bool:
+    """Tell whether a process is a fork of its parent that runs the same program."""
+    return process.argv == parent.argv and process.layout == parent.layout
 
 
 def of_pipelines() -> list[int]:
@@ -205,6 +210,8 @@ def of_pipelines() -> list[int]:
     found: list[int] = []
     if seen is not None and seen.is_shell:
         for copy, original in _copies(seen):
+            from semlock._cli.subshells import is_piped  # noqa: PLC0415 - for a copy
+
             if is_piped(copy.pid, original.pid):
                 found += copy.pid, original.pid
     return found

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from semlock._cli.owners import _Seen as Process
 
 
-def is_copy(process: Process, parent: Process) -> bool:
-    """Tell whether a process is a fork of its parent that runs the same program."""
-    return process.argv == parent.argv and process.layout == parent.layout
-
-
 def is_awaited(copy: Process, original: Process) -> bool | None:
     """Tell whether a shell waits for its copy; ``None`` if that is unknown."""
     signals, before = _ignored(copy.pid), _ignored(original.pid)

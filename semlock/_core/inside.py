@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType
-    from typing import Any, TypeVar
+    from typing import Any
 
     from semlock._core.capi import Record
     from semlock._core.compiled import semlock_lock
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from semlock._core.status import LockStatus
     from semlock._core.verdicts import Policy
 
-    R = TypeVar("R", bound=LockInfo)
 
 # ---------------------------------------------------------------- acquiring and releasing
 
@@ -292,12 +291,6 @@ def line_name(lock: Any) -> tuple[object, ...] | None:
 def barred(found: LockStatus) -> tuple[str, str] | None:
     """Give the reason and the user who may remove a lock, if this user may not."""
     return found._barred
-
-
-def of_named_instances(info: R) -> R:
-    """Mark a record of a system in which semlock's own records have a token."""
-    info._names_instances = True
-    return info
 
 
 def is_foreign(info: LockInfo) -> bool:

@@ -10,12 +10,14 @@ from semlock._core.capi import RECORD_LIMIT, Record
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
 
     from typing_extensions import Self
 
     from semlock._core.errors import LockRecordError
     from semlock._core.identity import Process
+
+    R = TypeVar("R", bound="LockInfo")
 
 _TOKEN_ROOM = b"0" * 32
 _STAMP_ROOM = b"0" * 10
@@ -260,9 +262,7 @@ def _usable_pid(fields: dict[str, str]) -> int:
 
 
 def info_of(fields: dict[str, str], pid: int | None, timestamp: int | None) -> LockInfo:
-    from semlock._core import inside  # noqa: PLC0415 - not for those who only write records
-
-    return inside.of_named_instances(
+    return of_named_instances(
         LockInfo(
             pid=pid,
             timestamp=timestamp,
@@ -276,3 +276,9 @@ def info_of(fields: dict[str, str], pid: int | None, timestamp: int | None) -> L
             witness=fields.get("witness"),
         )
     )
+
+
+def of_named_instances(info: R) -> R:
+    """Mark a record of a system in which semlock's own records have a token."""
+    info._names_instances = True  # noqa: SLF001 - a class of this module
+    return info

@@ -10,12 +10,11 @@ import os
 import re
 from time import time
 
-from semlock._core import inside
 from semlock._core.capi import RECORD_LIMIT
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
 from semlock._core.json_records import decode_object, encode_object, iso_time, parse_iso_time
-from semlock._core.records import PID_LIMIT, LockInfo
+from semlock._core.records import PID_LIMIT, LockInfo, of_named_instances
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def decode(content: bytes) -> LockInfo:
     """Read a record of semlock or fs-safe; ``LockRecordError`` if it is no JSON object."""
     payload = decode_object(content)
     pid, host, tag = (payload.get(name) for name in ("pid", "host", "tag"))
-    return inside.of_named_instances(
+    return of_named_instances(
         LockInfo(
             pid=pid if type(pid) is int and 1 <= pid <= PID_LIMIT else None,
             timestamp=parse_iso_time(payload.get("createdAt")),

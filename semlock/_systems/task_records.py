@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 
-from semlock._core import inside
 from semlock._core.capi import RECORD_LIMIT, Record
 from semlock._core.errors import LockRecordError
 from semlock._core.json_records import decode_object, encode_object, iso_time, milliseconds
-from semlock._core.records import PID_LIMIT, LockInfo, parse_integer
+from semlock._core.records import PID_LIMIT, LockInfo, of_named_instances, parse_integer
 from semlock._systems.task_schema import (
     checked_metadata,
     checked_owner,
@@ -104,7 +103,7 @@ def decode(content: bytes) -> TaskInfo:
     metadata = checked_metadata(members.get("metadata", {}))
     pid = metadata.get("process_id")
     known = {"pid": None if pid is None else int(pid), **_claims(members.get("semlock"))}
-    return inside.of_named_instances(
+    return of_named_instances(
         TaskInfo(timestamp=timestamp, host=metadata.get("hostname"), payload=members, **known)
     )
 

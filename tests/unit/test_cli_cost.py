@@ -62,11 +62,11 @@ OTHERS = {"__future__", "_cffi_backend", "_operator", "_signal", "_socket", "err
 OWNER = ["--owner-pid", str(os.getpid())]
 CALLS = {
     "status": (["status"], START, 7),
-    "try": (["try"], START | CORE | {"_cli.owners", "_cli.subshells"}, None),
+    "try": (["try"], START | CORE | {"_cli.owners"}, None),
     "try, for an owner": (["try", *OWNER], START | CORE | TABLES, 38),
     "release": (
         ["release"],
-        START | CORE | {"_cli.owners", "_cli.subshells", "_core.inside"},
+        START | CORE | {"_cli.owners"},
         None,
     ),
     "release, of an owner": (["release", *OWNER], None, 29),
