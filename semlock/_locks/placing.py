@@ -179,17 +179,17 @@ def open_atomic(
             discard(temporary)
 
 
-def _replaced(path: str) -> os.stat_result | None:
-    """Look at a file that is to be replaced; ``None`` if there is none."""
+def _replaced(path: str, done: str = "replaced") -> os.stat_result | None:
+    """Look at a file that is to be replaced or opened; ``None`` if there is none."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
         return None
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if not stat.S_ISREG(found.st_mode):  # a device or a FIFO would be gone
+    if not stat.S_ISREG(found.st_mode):  # a device or a FIFO would be gone, or block
         raise OSError(
-            errno.EINVAL, "only a regular file can be replaced, and this is none", path
+            errno.EINVAL, f"only a regular file can be {done}, and this is none", path
         )
     return found
 
@@ -246,10 +246,8 @@ def open_locked(
     if text not in ("r", "r+", "w", "w+", "a", "a+"):
         raise ValueError(f"mode is r, w or a, with + and b if wanted, not {mode!r}")
     name = os.fsdecode(os.fspath(path))
-    if kind == "r":
-        found = os.stat(name)  # FileNotFoundError: the lock would make the file
-        if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    if _replaced(name, "opened") is None and kind == "r":  # the lock would make the file
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
     from semlock._locks.kernel import KernelLock  # noqa: PLC0415 - for those who open files
 
     reads = kind == "r" and not plus
@@ -272,7 +270,8 @@ def _opened_again(lock: KernelLock, name: str, *, reads: bool) -> int:
     its number then.
     """
     while True:
-        fd = os.open(name, os.O_RDONLY if reads else os.O_RDWR)
+        # What took the path's place may be a FIFO, whose opening would wait for a writer.
+        fd = os.open(name, (os.O_RDONLY if reads else os.O_RDWR) | getattr(os, "O_NONBLOCK", 0))
         if os.path.samestat(os.fstat(fd), os.fstat(lock.fileno())):
             return fd
         os.close(fd)

@@ -592,6 +592,21 @@ def test_reading_what_is_not_there_makes_no_file(tmp_path, names):
     assert kept_aside(names()) == []
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no such files")
+@pytest.mark.parametrize("mode", ["r", "rb", "r+", "w", "a"])
+def test_only_a_regular_file_is_opened_locked(tmp_path, mode):
+    """Opening a FIFO would wait until a program writes to it."""
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", "/dev/null"):
+        with (
+            pytest.raises(OSError, match="only a regular file can be opened"),
+            semlock.open_locked(path, mode),
+        ):
+            pass
+    with pytest.raises(IsADirectoryError), semlock.open_locked(tmp_path, mode):
+        pass
+
+
 @pytest.mark.parametrize("mode", ["x", "rw", "", "b"])
 def test_odd_modes_are_refused(tmp_path, mode):
     with pytest.raises(ValueError, match="mode is"), semlock.open_locked(tmp_path / "x", mode):
