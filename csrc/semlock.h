@@ -289,9 +289,8 @@
  *
  *   Without events (a network filesystem, FUSE, an unreadable file, no inotify
  *   instance or descriptor left) a waiter looks after pauses: half a millisecond at
- *   first, then doubled up to 50 milliseconds.  In a queue only the first does so.
- *   An event source may become available later, so each look every 1 to 2 seconds
- *   asks for one.  On Windows the caller pauses.
+ *   first, then doubled up to 50 milliseconds.  In a queue only the first does so.  Each
+ *   look every 1 to 2 seconds asks for an event source.  On Windows the caller pauses.
  *
  *   A prepared claim: on local filesystems of Linux the waiter that is next to try makes
  *   its file, all but the link, before it sleeps (at most SEMLOCK_PREPARED in a process).
@@ -350,10 +349,11 @@
  *   (counted up to 50 milliseconds), and its steps grow by the lateness.  Without
  *   this hundreds would try out of turn on a busy machine.
  *
- *   Where P reports no events, the waiters behind the first check it every 0.2 seconds,
- *   all at the same moments, with one lstat each; with more than 64 before it a waiter
- *   uses only some of these moments.  After 0.6 seconds they test whether the holder
- *   lives.  FUSE reports changes by this kernel: threads hear these, and check each second.
+ *   Without events the waiters behind check P every 0.2 seconds, all at the same moments,
+ *   and after 0.6 seconds whether its holder lives.  One that has waited for 3 seconds with
+ *   more than 8 before it uses one of 15 moments: it has a free lock within 3.3 seconds if
+ *   all before it are stopped at once.  FUSE reports changes by this kernel: threads hear
+ *   these and check each second, the first every 0.1 seconds.
  *
  *   The winner out of turn passes by the tickets before its own.  The ticket of a
  *   dead owner is removed; any other is renamed with the suffix ".late", under

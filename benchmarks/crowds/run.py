@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _EVENTS = (HEARS, FEW, NOTHING)
-_SETTLE = 2.0
+_SETTLE = 4.0
 # Who asked so many nanoseconds before another should be in before it.  A process says when it
 # asked before it takes its number, and may lose the processor in between.
 _EARLIER = 50_000_000

@@ -5,6 +5,7 @@
 
 #define FIRST_PAUSE 500000 /* between two looks without events; doubles */
 #define LAST_PAUSE 50000000
+#define LAST_HINTED 100000000 /* if changes by this kernel are reported */
 
 /* Join the queue if needed, and find the ticket before ours. */
 static int
@@ -29,6 +30,9 @@ stand_in_queue(semlock_waiting *waiting, semlock_pool *pool)
         }
     }
     if (outcome == SEMLOCK_OK) {
+        if (before != 0) { /* those behind relied on the waiters before them */
+            waiting->safety_at = semlock_waiting_next_safety(waiting, pool);
+        }
         semlock_waiting_is_first(waiting, before);
         return outcome;
     }
@@ -165,9 +169,11 @@ semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
     semlock_leave(pool);
     if ((outcome == SEMLOCK_BLIND || looks_by_clock(waiting, outcome)) &&
         waiting->pause_at == 0 && !waiting->unpaced) {
-        waiting->pause = waiting->pause == 0                ? FIRST_PAUSE
-                         : waiting->pause >= LAST_PAUSE / 2 ? LAST_PAUSE
-                                                            : waiting->pause * 2;
+        int64_t last = waiting->hints && waiting->events >= 0 ? LAST_HINTED : LAST_PAUSE;
+
+        waiting->pause = waiting->pause == 0          ? FIRST_PAUSE
+                         : waiting->pause >= last / 2 ? last
+                                                      : waiting->pause * 2;
         waiting->pause_at = semlock_now_ns() + semlock_spread(waiting, waiting->pause);
     }
     waiting->look_at = next_look(waiting);

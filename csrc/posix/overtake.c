@@ -11,9 +11,10 @@
 #define SLOWER 8           /* PATIENCE grows by so many times the lateness, */
 #define SLOWEST 50000000   /* which is counted up to this */
 #define FEW 4              /* so many waiters read the queue to find the first */
-#define TICK 200000000     /* how often waiters behind check a lock without events */
-#define MANY 64            /* those with more before them do it less often, */
-#define RAREST 15          /* but at least one of so many times */
+#define TICK 200000000     /* how often waiters behind check a lock without events: */
+#define NEAR 8             /* those with no more before them, */
+#define FRESH 3000000000   /* and all in the first time of their wait; the others */
+#define RARELY 15          /* at one of so many times */
 #define HINTED 5           /* one of so many if changes by this kernel are reported */
 #define RETRY 10000000     /* until the next look after a failed try out of turn */
 
@@ -127,19 +128,19 @@ take_in_news(semlock_waiting *waiting)
 }
 
 /* When to look at a lock that reports no events.  All its waiters look at the same moments:
- * wake-ups together cost half, because the processor is awake already.  With many before us
- * only some of these moments are used, so that all waiters together use a small part of a
- * processor. */
+ * wake-ups together cost half, because the processor is awake already.  To wake a process
+ * costs more than what it does then, so most of a crowd uses only some of these moments, each
+ * its own ones: together they look at nearly all. */
 static int64_t
 next_tick(const semlock_place *place, int hints)
 {
     int64_t phase = (int64_t)(place->name_hash % TICK);
-    int64_t many = place->ahead > 0 ? (place->ahead - 1) / MANY : 0;
-    int64_t each = 1 + many * many;
-    int64_t tick = (semlock_now_ns() + phase) / TICK + 1;
+    int64_t now = semlock_now_ns();
+    int64_t tick = (now + phase) / TICK + 1;
+    int64_t each = place->ahead > NEAR && now - place->asked > FRESH ? RARELY
+                   : hints                                           ? HINTED
+                                                                     : 1;
 
-    each = each < HINTED && hints ? HINTED : each;
-    each = each < RAREST ? each : RAREST;
     tick += each - 1 - (int64_t)((place->ticket.number + (uint64_t)tick) % (uint64_t)each);
     return tick * TICK - phase;
 }

@@ -10,15 +10,19 @@
 #define SAFETY 1500000000 /* about how often a waiter looks without events */
 #define SELDOM 20         /* at most so many times SAFETY between two looks */
 
-static int64_t
-next_safety(const semlock_waiting *waiting, const semlock_pool *pool)
+int64_t
+semlock_waiting_next_safety(const semlock_waiting *waiting, const semlock_pool *pool)
 {
+    const semlock_place *place = waiting->place;
     int64_t about = pool->safety > 0 ? pool->safety : SAFETY;
 
-    if (waiting->place != NULL && waiting->place->before != 0) {
+    if (place != NULL && place->before != 0) {
         /* The waiters before look too: the whole queue costs little more than its first ones.
-         */
-        about *= waiting->place->ahead < SELDOM ? 1 + waiting->place->ahead : SELDOM;
+         * Those without events look at their ticks anyway. */
+        about *= place->ahead < SELDOM && place->alarm_at == 0 ? 1 + place->ahead : SELDOM;
+    }
+    else if (waiting->hints && waiting->process >= 0) {
+        about *= 4; /* it looks at P by its pauses, and the end of the holder is reported */
     }
     /* From two thirds of it to four thirds. */
     return semlock_now_ns() + about / 3 + semlock_spread(waiting, about * 2 / 3);
@@ -68,7 +72,7 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
         waiting->events = -1;
     }
     find_events(waiting, pool);
-    waiting->safety_at = next_safety(waiting, pool);
+    waiting->safety_at = semlock_waiting_next_safety(waiting, pool);
     return waiting->blind ? SEMLOCK_BLIND : SEMLOCK_OK;
 }
 
@@ -172,7 +176,7 @@ see_to_times(semlock_waiting *waiting, semlock_pool *pool)
         semlock_waiting_look_at_all(waiting);
     }
     if (waiting->safety_at <= now) {
-        waiting->safety_at = next_safety(waiting, pool);
+        waiting->safety_at = semlock_waiting_next_safety(waiting, pool);
         find_events(waiting, pool);
         for (int32_t i = 0; i < waiting->count; i++) {
             waiting->watches[i].due = 1;

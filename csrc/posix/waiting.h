@@ -27,6 +27,9 @@ void semlock_kernel_asked(semlock_watch *watch);
 int64_t semlock_spread(const void *who, int64_t span);
 int semlock_waiting_watch_over(semlock_waiting *waiting, semlock_pool *pool);
 
+/* posix/wait.c */
+int64_t semlock_waiting_next_safety(const semlock_waiting *waiting, const semlock_pool *pool);
+
 /* posix/arm.c */
 int semlock_waiting_others_came(semlock_waiting *waiting, int32_t which, semlock_pool *pool);
 int64_t semlock_waiting_tell_at(const semlock_place *place);

@@ -14,7 +14,7 @@ import pytest
 
 import semlock
 import users
-from crowd import FORK, crowd_that_waits, in_time, signal_all, standing, tickets
+from crowd import FORK, crowd_that_waits, in_time, signal_all, standing, tickets, timed
 from support import Child, wait_until
 
 pytestmark = [
@@ -192,6 +192,70 @@ def test_a_wait_with_events_hardly_ever_looks(path):
 
 
 # ---------------------------------------------------------------- without events
+
+NEAR = 8  # so many may be before one that looks five times a second, however long it has waited
+
+
+@pytest.fixture
+def long_crowd(without_inotify, shared_path):
+    """Waiters without events whose looks have become rare, with what holds the lock."""
+    count = NEAR + 6
+    parent = without_inotify
+    with semlock.Lock(shared_path) as held:
+        parent.run(FORK)
+        take = f"semlock.Lock({shared_path!r}, fair=True).acquire()"
+        parent.run(f"pids = crowd({count}, lambda: {take})")
+        wait_until(lambda: len(standing(shared_path)) == count, "all wait")
+        order = [owner_of(ticket) for ticket in tickets(shared_path)]
+        time.sleep(3.5)
+        yield held, parent, order
+    signal_all(parent, "SIGKILL")
+
+
+def owner_of(ticket):
+    """Say which process waits, by the file that says so to people."""
+    who = Path(f"{ticket}.who")
+    wait_until(lambda: who.exists() and "pid=" in who.read_text(), "it is told who waits")
+    return int(who.read_text().split("pid=")[1].split()[0])
+
+
+@pytest.mark.stress
+def test_most_of_a_crowd_without_events_hardly_ever_look(long_crowd):
+    _, _, order = long_crowd
+    before = [switches(pid) for pid in order]
+    time.sleep(4)
+    looks = [switches(pid) - then for pid, then in zip(order, before, strict=True)]
+    assert min(looks[1 : 1 + NEAR]) >= 15, looks
+    assert max(looks[1 + NEAR :]) <= 3, looks
+    assert min(looks[1 + NEAR :]) >= 1, looks
+
+
+@pytest.mark.stress
+def test_one_that_waits_long_without_events_behind_many_that_are_stopped_has_it_in_time(
+    long_crowd,
+):
+    held, _, (*before, last) = long_crowd
+    for pid in before:
+        os.kill(pid, signal.SIGSTOP)
+    held.release()
+    took = timed(
+        lambda: wait_until(
+            lambda: (
+                not os.path.exists(f"/proc/{last}/stat")
+                or Path(f"/proc/{last}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            ),
+            "it had the lock",
+        )
+    )
+    assert took < 3.5
+    held.acquire()
+
+
+def switches(pid):
+    """Count how often a process has gone to sleep."""
+    said = Path(f"/proc/{pid}/status").read_text()
+    return int(said.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
 
 TAKES = "lock.acquire(); at = time.monotonic(); lock.release(); at"
 
