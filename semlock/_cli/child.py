@@ -120,7 +120,8 @@ if sys.platform == "win32":
 
         pid = None
 
-        def __init__(self, command: tuple[str, ...]) -> None:
+        def __init__(self, command: tuple[str, ...], *, dies: bool = False) -> None:
+            del dies
             self._command = command
 
         def run(self, started: Started, _inherited: Sequence[int] = ()) -> int:
@@ -165,10 +166,11 @@ else:
     class Child:
         """A command's process: it is forked at once, and waits until ``run`` starts it.
 
-        If semlock ends before, the process ends without running the command.
+        If semlock ends before, the process ends without running the command.  ``dies`` says that
+        the kernel, where it can, kills the command if semlock ends while that runs.
         """
 
-        def __init__(self, command: tuple[str, ...]) -> None:
+        def __init__(self, command: tuple[str, ...], *, dies: bool = False) -> None:
             self._command = command
             gate, self._gate = _socket.socketpair()
             passed = tuple(_numbers(_PASSED_ON))
@@ -182,6 +184,8 @@ else:
                 if self.pid == 0:
                     # Signals are blocked, so no handler of ours runs in the child.
                     self._gate.close()
+                    if dies:
+                        _die_with_parent()
                     _become(command, gate, passed, before, ignored)
             finally:
                 _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
@@ -230,6 +234,8 @@ else:
         packed = b"".join(number.to_bytes(_INT, sys.byteorder) for number in numbers)
         return _socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed
 
+    _PR_SET_PDEATHSIG = 1
+
     _INT = 4  # bytes of a descriptor's number
 
     def _is_let_go(gate: _socket.socket) -> bool:
@@ -250,6 +256,16 @@ else:
                     os.close(number)
             if word != _MORE:
                 return word == _GO
+
+    def _die_with_parent() -> None:
+        """Have the kernel kill this process, and what it becomes, when its parent has ended."""
+        if sys.platform == "linux":
+            try:
+                import ctypes  # noqa: PLC0415 - while there is nothing else to do
+
+                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(_signal.SIGKILL))
+            except (ImportError, OSError, AttributeError):
+                pass
 
     def _become(
         command: tuple[str, ...],

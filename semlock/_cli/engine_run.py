@@ -39,7 +39,8 @@ def run(options: Options) -> int:
     if len(set(names)) < len(names):
         raise UsageError("a lock is named twice, which would wait for itself", find("run"))
     child.interruptible()
-    command = child.Child(options.command)  # before there are threads: it forks
+    # Before there are threads: it forks.  Nothing renews the lease of a killed semlock.
+    command = child.Child(options.command, dies=options.on_lost != "warn")
     try:
         with connected(url) as space:
             return _hold(options, space, names, command)
@@ -49,10 +50,13 @@ def run(options: Options) -> int:
 
 def _hold(options: Options, space: Space, names: list[str], command: Any) -> int:
     teller = Teller(quiet=options.quiet, as_json=options.json)
+    news = threading.Event()  # of the locks or of the command
     tag = readable(options.tag if options.tag is not None else options.command[0])
     try:
         with teller:
-            held, locks = _taken(options, space, names, {"tag": tag, "on_wait": teller})
+            # A loss is told once, at the end.
+            common = {"tag": tag, "on_wait": teller, "on_lost": lambda *_: news.set()}
+            held, locks = _taken(options, space, names, common)
     except LockTimeoutError as error:
         if options.json and error.status is not None:
             print_json(describe_refusal(error.status), of_run=True)
@@ -62,11 +66,12 @@ def _hold(options: Options, space: Space, names: list[str], command: Any) -> int
     code = 0
     try:
         with held:
-            guard = _Guard(locks, space.ttl, command.pid, warns=options.on_lost == "warn")
+            warns = options.on_lost == "warn"
+            guard = _Guard(locks, space.ttl, command.pid, news, warns=warns)
             try:
                 code = int(command.run(guard.start))
             finally:
-                guard.over.set()
+                guard.end()
     except SemlockError as error:
         say(str(error))
         return code or BAD
@@ -77,7 +82,6 @@ def _taken(
     options: Options, space: Space, names: list[str], common: dict[str, Any]
 ) -> tuple[AbstractContextManager[Any], list[Any]]:
     timeout = options.timeout
-    common["on_lost"] = _ignore  # it is told once, at the end
     if options.shared:
         shared = space.SharedLock(names[0], **common)
         return shared.acquire_shared(timeout), [shared.part]
@@ -90,19 +94,29 @@ def _taken(
     return space.acquire_all(locks, timeout), locks
 
 
-def _ignore(*_: object) -> None:
-    """Do nothing."""
-
-
 class _Guard:
     """Ends the command while its locks are still certainly held."""
 
-    def __init__(self, locks: list[Any], ttl: float, pid: int | None, *, warns: bool) -> None:
+    def __init__(
+        self,
+        locks: list[Any],
+        ttl: float,
+        pid: int | None,
+        news: threading.Event,
+        *,
+        warns: bool,
+    ) -> None:
         self._locks = locks
         self._ttl = ttl
         self._pid = pid
+        self._news = news
         self._warns = warns
-        self.over = threading.Event()
+        self._is_over = False
+
+    def end(self) -> None:
+        """Look after it no longer."""
+        self._is_over = True
+        self._news.set()
 
     def start(self) -> None:
         """Begin to look after the command; signals are blocked, here and in the thread."""
@@ -122,14 +136,15 @@ class _Guard:
 
     def _until(self, part: float) -> bool:
         """Wait until so little of a lease is left; ``False`` if the command has ended before."""
-        while True:
+        while not self._is_over:
             left = min(lock.left() for lock in self._locks) - part * self._ttl
             if left <= 0:
-                return not self.over.is_set()
-            if self.over.wait(left):
-                return False
+                return not self._is_over
+            if self._news.wait(left):  # a lock that is lost has nothing left
+                self._news.clear()
+        return False
 
     def _send(self, number: int) -> None:
-        if not self.over.is_set() and self._pid is not None and sys.platform != "win32":
+        if not self._is_over and self._pid is not None and sys.platform != "win32":
             with suppress(ProcessLookupError):
                 os.kill(self._pid, number)

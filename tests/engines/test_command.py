@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -396,6 +397,47 @@ def test_run_ends_its_command_before_another_can_hold(answer, tmp_path):
         assert "may be lost soon" in said
         assert (tmp_path / "went_on").exists() == (answer == "warn")
         assert runner.returncode == (128 + 9 if answer == "end" else 3)
+
+
+def test_run_ends_its_command_at_once_when_its_lock_was_taken(address, space):
+    began = time.monotonic()
+    word = address().replace("?", "?ttl=60&")
+    words = [sys.executable, "-m", "semlock", "run", word, "--", "sleep", "500"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as runner:
+        wait_until(lambda: _runs(runner.pid) and space.list(), "it holds")
+        space.remove("deploy", force=True)
+        _, said = runner.communicate(timeout=PATIENCE)
+    assert time.monotonic() - began < PATIENCE  # less than a part of the lease
+    assert "may be lost" in said
+    assert runner.returncode in (128 + 15, 128 + 9)
+
+
+@pytest.mark.parametrize("answer", ["end", "warn"])
+def test_the_command_of_a_killed_run_ends_with_it(answer, address, space):
+    """Its lease would end while the command goes on."""
+    script = [sys.executable, "-c", "import os; print('runs', flush=True); os.read(0, 1)"]
+    words = ["run", "--on-lost", answer, address(), "--", *script]
+    reader, writer = os.pipe()
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "semlock", *words], stdin=reader, stdout=subprocess.PIPE
+    )
+    os.close(reader)
+    with runner:
+        assert runner.stdout.readline() == b"runs\n"
+        runner.kill()
+        runner.wait()
+        if answer == "end":
+            wait_until(lambda: not _is_read(writer), "the command has ended")
+        else:
+            assert _is_read(writer)
+    os.close(writer)
+
+
+def _is_read(writer: int) -> bool:
+    """Tell whether a pipe has a reader."""
+    poll = select.poll()
+    poll.register(writer, 0)
+    return not poll.poll(0)
 
 
 def _runs(runner: int) -> bool:
