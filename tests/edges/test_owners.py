@@ -161,8 +161,22 @@ def test_a_script_releases_what_it_took(shell, place):
     assert not (place / "the.lock").exists()
 
 
-@pytest.mark.parametrize("way", PASSED_OVER)
-@pytest.mark.parametrize("shell", SHELLS)
+# By default the ways that each shell reads by itself; another program is one in all of them.
+OF_THE_SHELL = ("plain", "a ", "backquotes", "the end", "sh -c")
+
+
+@pytest.mark.parametrize(
+    ("shell", "way"),
+    [
+        pytest.param(
+            shell,
+            way,
+            marks=() if shell == "bash" or way.startswith(OF_THE_SHELL) else pytest.mark.stress,
+        )
+        for shell in SHELLS
+        for way in PASSED_OVER
+    ],
+)
 def test_a_caller_that_only_waits_for_semlock_is_passed_over(shell, way, place):
     program = way.split()[0].strip(",")
     skip_without(shell, *([program] if PASSED_OVER[way].startswith(program) else []))
