@@ -73,7 +73,7 @@ def engines(found: dict[str, Found]) -> str:
                     time_text(contender),
                     ratio_text(ratio),
                     "" if wait is None else f"{wait:.2f} ms",
-                    "" if wait is None or floor is None else f"{wait / floor:.2f} {TIMES}",
+                    "" if wait is None or floor is None else f"{wait / floor:.3g} {TIMES}",
                 )
             )
         lines += [*table(rows, right=1), ""]

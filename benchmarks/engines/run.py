@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from benchmarks.engines.clients import Way
 
 _CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_WAITER = "from benchmarks.engines.waiter import main; main()"
 _WAITS = 0.15  # seconds until a process that was told to wait does so
 
 
@@ -54,7 +55,9 @@ def _pair(way: Way) -> Any:
 def _hand_over(engine: str, key: str, make: Any, url: str, rounds: int) -> list[float]:
     name = f"hand-over-{key}"
     acquire, release = make(url, name)
-    words = [sys.executable, "-m", "benchmarks.engines.waiter", engine, key, url, name]
+    # The checkout comes last, so that it does not hide the installed semlock.
+    program = f"import sys; sys.path.append({_CHECKOUT!r}); " + _WAITER
+    words = [sys.executable, "-c", program, engine, key, url, name]
     process = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/",
         env=processes.environment(),

@@ -21,7 +21,3 @@ def main() -> None:
         at = time.monotonic_ns()
         release()
         print(at, flush=True)
-
-
-if __name__ == "__main__":
-    main()
