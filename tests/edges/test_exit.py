@@ -134,6 +134,52 @@ inside.wait()
         assert_held_until_the_end(path, program)
 
 
+THREADS = {
+    "begun by a late hook": """
+def late():
+    library = ctypes.CDLL(None)
+    library.pthread_create(ctypes.byref(ctypes.c_ulong()), None, library.pause, None)
+""",
+    "that the system does not list": """
+def late():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+
+threading.Thread(target=time.sleep, args=(99,), daemon=True).start()
+""",
+}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux lists the threads")
+@pytest.mark.parametrize("thread", THREADS)
+def test_beside_a_thread_only_the_end_of_the_process_ends_a_lock(path, thread):
+    script = f"""
+import ctypes, resource
+{THREADS[thread]}
+atexit.register(late)
+import semlock
+lock = semlock.Lock(path)
+lock.acquire()
+"""
+    with Program(script, path) as program:
+        assert program.ends() == ""
+    assert semlock.status(path).state == "stale"
+
+
+def test_a_late_hook_leaves_no_kept_claim(path):
+    script = """
+def late():
+    for _ in range(3):
+        with semlock.Lock(path):
+            pass
+
+atexit.register(late)
+import semlock
+"""
+    with Program(script, path) as program:
+        assert program.ends() == ""
+    assert os.listdir(path.parent) == []
+
+
 @pytest.mark.parametrize("how", ["with", "acquire", "reader", "slot"])
 def test_an_exit_hook_that_was_registered_earlier_is_still_inside(path, how):
     take = {
