@@ -95,6 +95,33 @@ may_try_unread(const semlock_waiting *waiting)
            !waiting->tried && waiting->count == 1 && semlock_waiting_is_next(waiting);
 }
 
+static int
+is_fair(const semlock_waiting *waiting)
+{
+    return waiting->locks != NULL ? waiting->fair : waiting->lock->turns == SEMLOCK_FAIR;
+}
+
+/* The same for an event that an event loop has read. */
+static int
+may_try_lent(semlock_waiting *waiting, semlock_pool *pool)
+{
+    const semlock_watch *watch = &waiting->watches[0];
+
+    if (!waiting->lent || waiting->life != semlock_life(pool) || !watch->told ||
+        !watch->heard || !may_try_unread(waiting)) {
+        return 0;
+    }
+    if (is_fair(waiting) && semlock_waiting_others_came(waiting, 0, pool)) {
+        return 0;
+    }
+    /* The try looks no more than this does.  If it fails, it says whether the holder lives. */
+    semlock_store32(&waiting->lock->expect_held, 0);
+    semlock_store64(&waiting->lock->look_at, 0);
+    waiting->which = 0;
+    waiting->tried = 1;
+    return 1;
+}
+
 /* One of several locks was reported.  May it be tried without a look, as above? */
 static int
 may_try_reported(semlock_waiting *waiting)
@@ -189,12 +216,6 @@ see_to_times(semlock_waiting *waiting, semlock_pool *pool)
     }
 }
 
-static int
-is_fair(const semlock_waiting *waiting)
-{
-    return waiting->locks != NULL ? waiting->fair : waiting->lock->turns == SEMLOCK_FAIR;
-}
-
 /* Wait in one call, until there is something to do (SEMLOCK_FREE: try; SEMLOCK_LOOK: judge),
  * no event can come and the caller pauses itself (SEMLOCK_BLIND), or the time is over
  * (SEMLOCK_TIME).  With a time in the past it does all that is due and does not sleep. */
@@ -208,6 +229,9 @@ semlock_waiting_once(semlock_waiting *waiting, semlock_pool *pool, int64_t until
         int64_t limit;
 
         see_to_times(waiting, pool);
+        if (may_try_lent(waiting, pool)) {
+            return SEMLOCK_FREE;
+        }
         outcome = semlock_waiting_arm(waiting, pool);
         if (outcome != SEMLOCK_ARMED && (outcome != SEMLOCK_BLIND || waiting->unpaced)) {
             return outcome;
@@ -259,7 +283,7 @@ int
 semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until)
 {
     sigset_t before;
-    int blocked = block_signals(waiting, &before);
+    int blocked = semlock_now_ns() < until && block_signals(waiting, &before);
     int outcome = semlock_waiting_once(waiting, pool, until);
 
     if (blocked) {

@@ -109,6 +109,11 @@ class _Wait:
         return -1 if self._place is None else self._place.bell
 
     @property
+    def unseen(self) -> bool:
+        """Whether FREE was said because of an event, without a look at the lock."""
+        return bool(self._waiting.tried)
+
+    @property
     def look_at(self) -> int:
         """When to call ``wait`` again without an event, by ``now_ns``; 0 for never."""
         return self._waiting.look_at

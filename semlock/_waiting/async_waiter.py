@@ -191,6 +191,9 @@ class AsyncWaiter(Waiter):
         If others were faster it enters the queue.  Before that, no wait needs the descriptor that a
         place costs.
         """
+        wait = self._wait
+        if outcome == capi.LOOK and wait is not None and wait.unseen and self._locks[0].vouched:
+            return  # what was reported is the end of the holder
         if not self.stands and (outcome == capi.TURN or self.passed_over):
             self.stand()
 

@@ -651,6 +651,24 @@ def test_a_place_in_the_queue_comes_with_the_first_lost_race(path, neighbour, na
 
 
 @heard_by_a_loop
+def test_the_end_of_a_holder_is_no_lost_race(path, monkeypatch):
+    """It is reported as a release is; the try that fails then finds that no holder lives."""
+    stood = []
+    monkeypatch.setattr(async_waiter.AsyncWaiter, "stand", lambda wait: stood.append(wait))
+
+    async def main():
+        with Child() as child:
+            child.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+            waits = asyncio.create_task(AsyncLock(path).acquire(timeout=10))
+            await sleeping(waits)
+            child.kill()
+            async with await waits:
+                assert not stood
+
+    run(main)
+
+
+@heard_by_a_loop
 def test_of_many_for_one_lock_one_stands_in_the_queue(path, neighbour, tmp_path):
     async def main():
         neighbour.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
