@@ -36,13 +36,16 @@ class Session:
     """One connection, which makes one request at a time, each within its time."""
 
     def __init__(self, conninfo: str, within: float) -> None:
+        failure = None
         try:
             # libpq counts whole seconds, and takes 1 for 2.
             self._connection = psycopg.connect(
                 conninfo, autocommit=True, connect_timeout=max(2, math.ceil(within))
             )
         except psycopg.Error as error:
-            raise _of_connecting(error) from None
+            failure = _of_connecting(error)
+        if failure is not None:
+            raise failure  # here, as psycopg's error would be its context: that has the password
         self.pq = self._connection.pgconn
         self._owed = False  # whether the answer to an earlier request has not been read yet
         self._prepared: dict[str, bytes] = {}

@@ -31,6 +31,15 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
+def chain(error: BaseException | None) -> list[object]:
+    """Give an error and those that stand behind it, with what each of them keeps."""
+    found: list[object] = []
+    while error is not None:
+        found += [error, vars(error), error.__notes__ if hasattr(error, "__notes__") else ""]
+        error = error.__cause__ or error.__context__
+    return found
+
+
 @contextlib.contextmanager
 def refused(match: str, longest: float = LONGEST):
     """See that a call fails in time, with an error that shows no password."""
@@ -38,7 +47,7 @@ def refused(match: str, longest: float = LONGEST):
     with pytest.raises(semlock.LockEngineError, match=match) as failure:
         yield
     assert time.monotonic() - began < longest
-    said = f"{failure.value!r} {failure.value.address}"
+    said = f"{failure.value.address} {''.join(map(repr, chain(failure.value)))}"
     assert PASSWORD not in said
     assert "SECRET" not in said
     assert "s3cret" not in said
