@@ -5,6 +5,7 @@ Nothing of trio is imported here; it is there when one of its tasks waits.
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 
 from semlock._core import capi
@@ -16,39 +17,84 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+# How many may be cancelled within a millisecond.  Those beyond it are in later steps of the run,
+# so many in each: trio runs all whom one call cancels in a single step.
+_AT_ONCE = 64
+_STEP = 1_000_000
+
+
 class _Parked:
     """What a task sleeps by: a future of a kind."""
 
-    __slots__ = ("_event", "_outcome")
+    __slots__ = ("_hub", "_outcome", "_over", "_task")
 
-    def __init__(self, event: Any) -> None:
-        self._event = event
+    def __init__(self, hub: TrioHub) -> None:
+        self._hub = hub
+        self._task: Any = None
+        self._over = False
         self._outcome: int | None = None
 
     def done(self) -> bool:
         """Tell whether the sleep is over."""
-        return bool(self._event.is_set())
+        return self._over
 
     def end(self, outcome: int | None) -> None:
         """End the sleep."""
-        if not self._event.is_set():
+        if not self._over:
             self._outcome = outcome
-            self._event.set()
+            self._wake()
+
+    def cancel(self, raise_cancel: Any) -> None:
+        """End the sleep by what trio raises in the task, unless it has ended meanwhile."""
+        if not self._over:
+            self._wake(raise_cancel)
+
+    def _wake(self, raises: Any = None) -> None:
+        self._over = True
+        task, self._task = self._task, None
+        if task is None:
+            return
+        if raises is None:
+            self._hub.trio.lowlevel.reschedule(task)
+        else:
+            self._hub.trio.lowlevel.reschedule(task, outcome_of(raises))
+
+    def _abort(self, raise_cancel: Any) -> Any:
+        abort = self._hub.trio.lowlevel.Abort
+        if self._hub.is_late(self, raise_cancel):
+            return abort.FAILED
+        self._over, self._task = True, None
+        return abort.SUCCEEDED
 
     def __await__(self) -> Generator[Any, Any, int | None]:
-        yield from self._event.wait().__await__()
+        lowlevel = self._hub.trio.lowlevel
+        if self._over:
+            yield from lowlevel.checkpoint().__await__()
+        else:
+            self._task = lowlevel.current_task()
+            yield from lowlevel.wait_task_rescheduled(self._abort).__await__()
         return self._outcome
+
+
+def outcome_of(raises: Any) -> Any:
+    """Give what a function raises, as trio takes it."""
+    from outcome import capture  # noqa: PLC0415 - trio has it
+
+    return capture(raises)
 
 
 class TrioHub(Hub):
     """What the waits of one run of trio share."""
 
-    __slots__ = ("_scope", "_token", "_trio")
+    __slots__ = ("_began", "_cancelled", "_count", "_scope", "_token", "trio")
 
     in_a_step = 1  # trio runs what it wakes in any order
 
     def __init__(self, trio: Any) -> None:
-        self._trio = trio
+        self.trio = trio
+        # The tasks that are to be cancelled in later steps, and how that is raised.
+        self._cancelled: deque[tuple[_Parked, Any]] = deque()
+        self._began = self._count = 0
         self._token = trio.lowlevel.current_trio_token()
         # Ends the sleep of the task that keeps the time.
         self._scope: Any = trio.CancelScope()
@@ -58,28 +104,48 @@ class TrioHub(Hub):
             self._listen_to(self.events, self._read)
 
     def _listen_to(self, descriptor: int, read: Any) -> bool:
-        self._trio.lowlevel.spawn_system_task(self._serve, descriptor, read)
+        self.trio.lowlevel.spawn_system_task(self._serve, descriptor, read)
         return True
 
     async def _serve(self, descriptor: int, read: Any) -> None:
         while True:
-            await self._trio.lowlevel.wait_readable(descriptor)
+            await self.trio.lowlevel.wait_readable(descriptor)
             read()
 
     async def _keep_time(self) -> None:
         while True:
             with self._scope:
-                await self._trio.sleep_forever()
-            self._scope = self._trio.CancelScope()
+                await self.trio.sleep_forever()
+            self._scope = self.trio.CancelScope()
             self.timers.run()
 
     def _set_alarm(self, when: int) -> None:
         delay = max(0, when - capi.now_ns()) / 1e9
-        self._scope.deadline = self._trio.current_time() + delay
+        self._scope.deadline = self.trio.current_time() + delay
 
     def park(self) -> _Parked:
         """Make what a task sleeps by."""
-        return _Parked(self._trio.Event())
+        return _Parked(self)
+
+    def is_late(self, parked: _Parked, raise_cancel: Any) -> bool:
+        """Tell whether this cancellation comes after too many others, and in a later step."""
+        now = capi.now_ns()
+        if now - self._began > _STEP:
+            self._began, self._count = now, 0
+        self._count += 1
+        if self._count <= _AT_ONCE and not self._cancelled:
+            return False
+        self._cancelled.append((parked, raise_cancel))
+        if len(self._cancelled) == 1:
+            self.soon(self._cancel_some)
+        return True
+
+    def _cancel_some(self) -> None:
+        for _ in range(min(_AT_ONCE, len(self._cancelled))):
+            parked, raise_cancel = self._cancelled.popleft()
+            parked.cancel(raise_cancel)
+        if self._cancelled:
+            self.soon(self._cancel_some)
 
     def wake(self, parked: Any, outcome: int | None) -> None:
         """End a task's sleep."""
@@ -87,12 +153,12 @@ class TrioHub(Hub):
 
     def soon(self, function: Callable[[], object]) -> None:
         """Have the run call a function; any thread may ask for it."""
-        with suppress(self._trio.RunFinishedError):
+        with suppress(self.trio.RunFinishedError):
             self._token.run_sync_soon(function)
 
     async def rest(self, seconds: float) -> None:
         """Sleep so long, whatever happens."""
-        await self._trio.sleep(seconds)
+        await self.trio.sleep(seconds)
 
 
 _of_run: Any = None

@@ -333,3 +333,49 @@ def test_a_crowd_in_trio_costs_the_same(path, counted, kind):
     trio.run(main)
     assert crowd.entered == crowd.asked
     assert counted.looks <= 6 * CROWD
+
+
+@pytest.mark.parametrize("let_go", [False, True], ids=["held", "let go at the same time"])
+def test_a_crowd_in_trio_that_is_cancelled_at_once_ends_in_many_steps(path, let_go):
+    """By itself trio runs all whom one call cancels in a single step of its loop."""
+    trio = trio_or_skip()
+    crowd = Crowd("fair", path)
+    ended = []
+
+    async def use(number):
+        try:
+            await crowd.use(number)
+        finally:
+            ended.append(number)
+
+    async def main():
+        holder = crowd.holder()
+        steps = [0]
+        with trio.fail_after(60):
+            async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
+                for number in range(CROWD):
+                    nursery.start_soon(use, number)
+                await trio.sleep(0.1)
+                while hub_here().gate.tasks:
+                    await trio.sleep(0.01)
+
+                async def watch(*, task_status):
+                    task_status.started()
+                    while len(ended) < CROWD:
+                        await trio.sleep(0)
+                        steps.append(len(ended))
+
+                await outer.start(watch)
+                if let_go:
+                    holder.release()
+                nursery.cancel_scope.cancel()
+            assert max(after - before for before, after in itertools.pairwise(steps)) <= 128
+            hub = hub_here()
+            assert (hub.waits, hub.lines) == (set(), {})
+        if not let_go:
+            holder.release()
+        with semlock.Lock(path, timeout=5):
+            pass
+
+    trio.run(main)
+    assert sorted(ended) == list(range(CROWD))
