@@ -69,6 +69,8 @@ class CrowdResults:
         for crowd in self.crowds:
             if crowd.count >= IDLE_WAITERS:
                 found += _judge(crowd)
+            elif crowd.count == 1 and crowd.events != HEARS:
+                found.append(_judge_idle(crowd))
         for stopped in self.stopped:
             found.append(
                 Judged(
@@ -83,20 +85,23 @@ class CrowdResults:
 
 def allowed(crowd: Crowd) -> float:
     """Say how much of a core a crowd may use while it waits, in percent."""
-    by_number = IDLE_PERCENT * crowd.count / IDLE_WAITERS
-    return by_number if crowd.events == HEARS else max(by_number, BLIND_PERCENT)
+    return BLIND_PERCENT if crowd.count == 1 else IDLE_PERCENT * crowd.count / IDLE_WAITERS
+
+
+def _judge_idle(crowd: Crowd) -> Judged:
+    limit = allowed(crowd)
+    return Judged(
+        f"{crowd.label}: CPU of all while they wait",
+        f"≤ {limit:g} % of a core",
+        f"{crowd.idle:.3f} %",
+        crowd.idle <= limit,
+    )
 
 
 def _judge(crowd: Crowd) -> list[Judged]:
-    limit = allowed(crowd)
     missing = "" if crowd.inside == crowd.count else f", {crowd.inside:,} of them"
     found = [
-        Judged(
-            f"{crowd.label}: CPU of all while they wait",
-            f"≤ {limit:g} % of a core",
-            f"{crowd.idle:.3f} %",
-            crowd.idle <= limit,
-        ),
+        _judge_idle(crowd),
         Judged(
             f"{crowd.label}: release until all were through",
             f"≤ {THROUGH_MS:g} ms for each",
