@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks import facts, plot
-from benchmarks.engines.run import median
+from benchmarks.engines.run import CROWD, median
 from benchmarks.report import ratio_text, table, time_text
 from benchmarks.results import TIMES
 
@@ -84,6 +84,10 @@ def engines(found: dict[str, Found]) -> str:
             hand_over = f" A hand-over of at most {_HAND_OVER} {TIMES}: "
             pair += _met(ratio.median <= _PAIR)
             lines += [pair + hand_over + _met(handed <= _HAND_OVER), ""]
+            mine, bare_clients = one.per_second["semlock"], one.per_second["floor"]
+            crowd = f"{CROWD} processes, each with a lock of its own, make together"
+            crowd += f" {mine:,.0f} pairs a second; with the bare client {bare_clients:,.0f}."
+            lines += [crowd, ""]
     return "\n".join(lines)
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from benchmarks.engines.clients import Way
 
 _CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_WAITER = "from benchmarks.engines.waiter import main; main()"
+CROWD = 4  # processes that acquire and release at a time, each its own lock
+_CROWD_SECONDS = 2.0
 _WAITS = 0.15  # seconds until a process that was told to wait does so
 
 
@@ -35,6 +36,7 @@ class Found(NamedTuple):
     """What was measured on one engine."""
 
     pairs: Group
+    per_second: dict[str, float]  # pairs of several processes, by the way's key
     hand_overs: list[HandOver]
     version: str
 
@@ -52,21 +54,42 @@ def _pair(way: Way) -> Any:
     return loop
 
 
+def _start(function: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start a process of the benchmark's, and wait until it is ready."""
+    # The checkout comes last, so that it does not hide the installed semlock.
+    program = (
+        f"import sys; sys.path.append({_CHECKOUT!r}); "
+        f"from benchmarks.engines.waiter import {function}; {function}()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True, cwd="/", env=processes.environment(),
+    )  # fmt: skip
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def _per_second(engine: str, key: str, url: str) -> float:
+    """Say how many pairs several processes make in a second together."""
+    crowd = [
+        _start("crowd", engine, key, url, f"crowd-{key}-{number}", str(_CROWD_SECONDS))
+        for number in range(CROWD)
+    ]
+    for process in crowd:
+        assert process.stdin
+        print("go", file=process.stdin, flush=True)
+    return sum(int(process.communicate()[0]) for process in crowd) / _CROWD_SECONDS
+
+
 def _hand_over(engine: str, key: str, make: Any, url: str, rounds: int) -> list[float]:
     name = f"hand-over-{key}"
     acquire, release = make(url, name)
-    # The checkout comes last, so that it does not hide the installed semlock.
-    program = f"import sys; sys.path.append({_CHECKOUT!r}); " + _WAITER
-    words = [sys.executable, "-c", program, engine, key, url, name]
-    process = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/",
-        env=processes.environment(),
-    )  # fmt: skip
+    process = _start("main", engine, key, url, name)
     assert process.stdin
     assert process.stdout
     found = []
     with process:
-        assert process.stdout.readline() == "ready\n"
         for _ in range(rounds):
             acquire()
             print("go", file=process.stdin, flush=True)
@@ -103,12 +126,17 @@ def measure_engines(seconds: float, rounds: int) -> dict[str, Found]:
                 for key, label, kind, make in ways
             ]
             pairs = measure(f"Acquire + release on {engine}", contenders, seconds)
+            crowds = {
+                key: _per_second(engine, key, url)
+                for key in ("floor", "semlock")
+                if engine != "zookeeper"
+            }
             hand_overs = [
                 HandOver(label, kind, _hand_over(engine, key, make, url, rounds))
                 for key, label, kind, make in ways
                 if (engine, key) not in clients.NO_WAITS and key not in clients.COMMANDS
             ]
-            found[engine] = Found(pairs, hand_overs, f"{engine} {_version(server)}")
+            found[engine] = Found(pairs, crowds, hand_overs, f"{engine} {_version(server)}")
     return found
 
 

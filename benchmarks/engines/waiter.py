@@ -21,3 +21,18 @@ def main() -> None:
         at = time.monotonic_ns()
         release()
         print(at, flush=True)
+
+
+def crowd() -> None:
+    """Acquire and release a lock of one's own for so many seconds, and say how often."""
+    engine, key, url, name, seconds = sys.argv[1:]
+    make = next(way[3] for way in clients.installed(engine) if way[0] == key)
+    acquire, release = make(url, name)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    count, end = 0, time.monotonic() + float(seconds)
+    while time.monotonic() < end:
+        acquire()
+        release()
+        count += 1
+    print(count, flush=True)
