@@ -128,7 +128,7 @@ class System:
             if not callable(function) and (function is not None or what in _NEEDED):
                 raise TypeError(f"{what} of a lock system is a function, not {function!r:.60}")
         self.name = name
-        self.decode = decode
+        self.decode = decode if compose is None else _giving_info(decode, name)
         self.compose = compose
         self.stale = stale
         self.fails_closed = fails_closed
@@ -207,6 +207,24 @@ class System:
 
     def __repr__(self) -> str:
         return f"<System {self.name!r}>"
+
+
+def _giving_info(decode: Decode, name: str) -> Decode:
+    """Have a user's ``decode`` give a ``LockInfo`` or raise ``LockRecordError``."""
+    from semlock._core.errors import LockRecordError  # noqa: PLC0415 - for those who define one
+    from semlock._core.records import LockInfo  # noqa: PLC0415 - as above
+
+    def read(content: bytes) -> LockInfo:
+        info: object = decode(content)
+        if info is None:
+            raise LockRecordError(f"it is no record of {name}")
+        if not isinstance(info, LockInfo):
+            raise TypeError(
+                f"decode of the lock system {name} gives {info!r:.60}, not a LockInfo"
+            )
+        return info
+
+    return read
 
 
 def later(module: str, name: str) -> Callable[..., Any]:

@@ -30,7 +30,7 @@ _WITNESSES = "none", "kept"
 class SystemLock(FileLock):
     """A lock of a system that is defined by ``compose`` and ``decode``."""
 
-    __slots__ = ("_each_time", "_system")
+    __slots__ = ("_each_time", "_is_read", "_system")
 
     _turns = capi.TAKE_TURNS
     _strict = True
@@ -40,7 +40,7 @@ class SystemLock(FileLock):
     ) -> None:
         only_known(self, options)
         self._system = system
-        self._each_time = False
+        self._each_time = self._is_read = False
         rule = system.stale() if policy is None else policy
         super().__init__(system.resolve(path), policy=rule, **options)
 
@@ -48,8 +48,7 @@ class SystemLock(FileLock):
         process = owner or this_process()
 
         def text(stamp: float, token: str, witness: str) -> bytes:
-            assert self._system.compose is not None
-            return self._system.compose(
+            return self._written(
                 LockInfo(
                     pid=process.pid, timestamp=stamp, tag=self.tag, host=process.host or None,
                     start=process.start or None, boot=process.boot or None,
@@ -65,6 +64,15 @@ class SystemLock(FileLock):
         if self._each_time:
             stamp = time()
             record = text(stamp, token, witness)
+        if not self._is_read:
+            # Else no process could read it, and the lock of a dead holder would stay for ever.
+            try:
+                self._system.decode(record)
+            except LockRecordError as error:
+                raise LockRecordError(
+                    f"decode of {self._system!r} can't read what its compose gives: {error}"
+                ) from None
+            self._is_read = True
         return capi.Record(
             record,
             stamp_at=stamp_at,
@@ -73,6 +81,21 @@ class SystemLock(FileLock):
             mode=self._mode,
             durability=capi.DURABILITY[self._durability],
         )
+
+    def _written(self, info: LockInfo) -> bytes:
+        """Have the system write a record, and make sure that it can be one."""
+        assert self._system.compose is not None
+        record = self._system.compose(info)
+        if not isinstance(record, (bytes, bytearray)) or not record:
+            raise LockRecordError(
+                f"compose of {self._system!r} gives {record!r:.60}, and not the bytes of a record"
+            )
+        if len(record) > capi.RECORD_LIMIT:
+            raise LockRecordError(
+                f"the record would have {len(record)} bytes, more than the {capi.RECORD_LIMIT} "
+                f"that a lock file may have: compose of {self._system!r} wrote it"
+            )
+        return bytes(record)
 
     def _decode(self, content: bytes) -> LockInfo:
         return self._system.decode(content)

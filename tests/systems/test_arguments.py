@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 
 from semlock import (
+    LockInfo,
     LockPathError,
     LockRecordError,
     feature,
@@ -229,3 +230,37 @@ def test_a_free_lock_of_semats_has_nothing_to_clean(tmp_path):
     assert semats.Semaphore(tmp_path / "job").clean_stale() == []
     with pytest.raises(FileNotFoundError):
         semats.Semaphore(tmp_path / "none" / "job").clean_stale()
+
+
+def of(
+    compose=lambda info: str(info.pid).encode(), decode=lambda record: LockInfo(pid=int(record))
+):
+    return systems.System("mine", compose=compose, decode=decode)
+
+
+@pytest.mark.parametrize(
+    ("gives", "says"),
+    [
+        ("5", "and not the bytes of a record"),
+        (None, "and not the bytes of a record"),
+        (b"", "and not the bytes of a record"),
+        (b"x" * 70_000, "would have 70000 bytes, more than the 65536"),
+        (b"\xff", "can't read what its compose gives: it is no record of mine"),
+    ],
+)
+def test_a_record_that_nobody_could_read_is_not_written(gives, says, tmp_path):
+    """A long one was: the lock was lost at once, and its file stayed for ever."""
+    lock = of(lambda info: gives, lambda record: None).lock(tmp_path / "x.lock")
+    with pytest.raises(LockRecordError, match=says):
+        lock.acquire()
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_reads_a_record_gives_an_info(tmp_path):
+    (tmp_path / "x.lock").write_bytes(b"7")
+    assert of().status(tmp_path / "x.lock").info.pid == 7
+    assert of(decode=lambda record: None).status(tmp_path / "x.lock").state == "unreadable"
+    with pytest.raises(
+        TypeError, match="decode of the lock system mine gives 'x', not a LockInfo"
+    ):
+        of(decode=lambda record: "x").status(tmp_path / "x.lock")
