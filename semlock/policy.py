@@ -219,8 +219,9 @@ def may_be_cut(status: LockStatus) -> bool:
 class Gone(Policy):
     """Permits a lock whose process number doesn't exist on this machine.
 
-    Foreign records don't say on which machine or in which container their process runs, so
-    this trusts them.  An existing process counts as the holder, even if it reuses the number.
+    Most foreign records don't say on which machine or in which container their process runs,
+    and this trusts them; one that names another host is not taken.  An existing process counts
+    as the holder, even if it reuses the number.
     """
 
     __slots__ = ()

@@ -204,10 +204,12 @@ def _is_older_than_this_boot(seen: Instance, info: LockInfo | None = None) -> bo
 def process_is_gone(info: LockInfo) -> bool:
     """Tell whether no process of this machine has the record's number.
 
-    It is ``False`` for a record of another boot or PID namespace.
+    It is ``False`` for a record of another host, boot or PID namespace.
     """
     me = this_process()
     if info.pid is None or not 1 <= info.pid <= _PID_LIMIT:
+        return False
+    if info.host and info.host != me.host:
         return False
     if info.boot and (info.boot != me.boot or (info.pidns or 0) != me.pidns):
         return False

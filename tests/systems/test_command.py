@@ -156,6 +156,9 @@ class TestSidecarLocksThatAreStale:
         place = theirs.parent if where == "the directory" else theirs
         assert command("clean", "--dialect", "sidecar", "-y", place).stdout == ""
         assert theirs.exists()
+        elsewhere = '"host": "another-machine",\n  "createdAt"'
+        theirs.write_text((self.RECORD % ended).replace('"createdAt"', elsewhere))
+        assert command("clean", "--dialect", "sidecar", "-y", place).stdout == ""
         theirs.write_text(self.RECORD % ended)
         seen = command("clean", "--dialect", "sidecar", place, input="")
         assert f"semlock clean -y --dialect sidecar {place}" in seen.stderr
