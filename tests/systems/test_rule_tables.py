@@ -35,6 +35,17 @@ def rows(page):
     return [pytest.param(row[2].strip(), id=f"{page}: {row[0].strip()}") for row in cells]
 
 
+def groups(page):
+    tree = ast.parse((ROOT / "tests" / "systems" / f"test_{page}_rules.py").read_text("utf-8"))
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_group_of_tests_is_of_a_rule_that_is_told(page):
+    text = (ROOT / "docs" / "systems" / f"{page}.md").read_text(encoding="utf-8")
+    assert [name for name in groups(page) if f"`{name}" not in text] == []
+
+
 ALL = names()
 
 
