@@ -189,6 +189,12 @@ def forked(lock: Any) -> bool:
     return bool(lock._forked)
 
 
+def confirm(lock: Any) -> int:
+    """Ask the store whether a lock is still held; the outcome."""
+    outcome: int = lock._confirm()
+    return outcome
+
+
 def ends_in_time(lock: Any, own: Any, left: float | None) -> bool:
     """Tell whether a lock that the caller itself holds expires during the wait for it."""
     return bool(lock._ends_in_time(own, left))

@@ -13,7 +13,7 @@ from time import monotonic_ns
 
 from semlock._core import events, explain, inside
 from semlock._core.identity import ALIVE, this_process
-from semlock._core.outcomes import FAIR, FORKED, HELD, LOOK, MINE, NESTED, OK, TURN
+from semlock._core.outcomes import FAIR, FORKED, HELD, LOOK, LOST, MINE, NESTED, OK, TURN
 from semlock._core.seconds import FOREVER, checked_timeout
 from semlock._locks.lock_object import LockObject
 from semlock._locks.options import OWN_TIMEOUT, Acquired
@@ -273,7 +273,12 @@ class BaseLock(LockObject):
         return False
 
     def _ends_in_time(self, own: BaseLock, left: float | None) -> bool:
-        """Tell whether the lock that this thread holds gets stale before its wait ends."""
+        """Tell whether the lock that this thread holds gets stale before its wait ends.
+
+        One that was taken from it has ended: the wait is for the program that took it.
+        """
+        if inside.confirm(own) == LOST:
+            return True
         if inside.heartbeat(own) is not None or self._policy is None:
             return False
         from semlock.policy import due_in  # noqa: PLC0415 - only for a thread that meets itself

@@ -117,7 +117,8 @@ class Judging(FileLock):
                 raise stale_error(self, found, self._stale_recovery)
             return not is_being_reclaimed(self.path) and self._removed(found)
         own = registry.held_here(*look.identity) if endless else None
-        if own is not None and inside.native(own).owner == this_thread():
+        mine = own is not None and inside.native(own).owner == this_thread()
+        if own is not None and mine and not self._ends_in_time(own, None):
             self._refuse(own, frame)
         return False
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import threading
 import time
 import warnings
 
@@ -42,6 +44,11 @@ MAKERS = {
     "sidecar": lambda d: sidecar.SidecarLock(d / "x"),
     "task": lambda d: task.TaskLock(d / "x.lock", "pid-1@here"),
     "one's own system": lambda d: INI.lock(d / "x.lock"),
+}
+ASYNC = {
+    "plain": lambda d: semlock.AsyncLock(d / "x.lock"),
+    "sema": lambda d: sema.AsyncSemaphore(d / "x.lock"),
+    "task": lambda d: task.AsyncTaskLock(d / "x.lock", "pid-1@here"),
 }
 THEIRS = {
     "feature": b"%d:%d" % (os.getppid(), time.time()),
@@ -218,6 +225,39 @@ def test_the_heartbeat_of_sema_notices_a_scripts_echo(tmp_path):
     assert content_of(lock.path) == TEXT
     with pytest.raises(semlock.LockLostError):
         lock.release()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wait_for_the_thief_is_not_one_for_oneself(kind, tmp_path):
+    """It was a deadlock by words, though the file was the thief's: its end ends the wait."""
+    lost = held(kind, tmp_path, "fresh")
+    overwrite(lost.path, theirs(kind))
+    with pytest.raises(semlock.LockLostError):
+        lost.check()
+    timer = threading.Timer(0.1, os.unlink, [lost.path])
+    timer.start()
+    other = MAKERS[kind](tmp_path)
+    assert other.try_acquire() is False
+    other.acquire(timeout=5)  # while the first one is not released
+    other.release()
+    with pytest.raises(semlock.LockLostError):
+        lost.release()
+    timer.join()
+
+
+@pytest.mark.parametrize("kind", ASYNC)
+def test_a_tasks_wait_for_the_thief_is_none_either(kind, tmp_path):
+    async def main():
+        lost = ASYNC[kind](tmp_path)
+        await lost.acquire()
+        overwrite(lost.path, theirs(kind))
+        asyncio.get_running_loop().call_later(0.1, os.unlink, lost.path)
+        async with ASYNC[kind](tmp_path) as other:
+            other.check()
+        with pytest.raises(semlock.LockLostError):
+            lost.release()
+
+    asyncio.run(main())
 
 
 def test_an_object_that_lost_its_lock_so_takes_the_next_one(tmp_path):
