@@ -139,6 +139,7 @@ def break_lock(options: Options) -> int:
         if found.verdict == ALIVE:
             say("its holder lives and learns of it only at its next check, refresh or release")
         if not agreed("Remove it?"):
+            spare_document(found)
             say(f"it was left alone. To remove it: semlock break -y {shell_word(options.lock)}")
             return HELD
     gone = remove_exactly(found, os.fsencode(found.path), robs=True)
