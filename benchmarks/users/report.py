@@ -22,6 +22,7 @@ is released, or its holder is killed. The holder and the waiter are forked for e
 a process that has everything loaded, and make their lock themselves. The kinds take turns, in a new
 order each round.
 
+- *Idle*: nothing else is started. What others did on the machine meanwhile is in the load above.
 - *One core busy*: another process computes on one of the cores. *Background work on each core*: on
   each core a process computes with the policy `SCHED_IDLE`, which gives way to all others.
 - A killed holder of a library that polls is noticed at the library's next look.
