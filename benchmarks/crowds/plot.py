@@ -54,8 +54,9 @@ def _panel(
     series: dict[str, list[Crowd]],
     value: Callable[[Crowd], float],
     allowed: Callable[[float], float],
+    since: float = 1.0,
 ) -> list[str]:
-    """Draw one line for each kind of crowd, and the bar as a red one."""
+    """Draw one line for each kind of crowd, and the bar as a red one, from some number on."""
     every = [crowd for crowds in series.values() for crowd in crowds]
     counts = [float(crowd.count) for crowd in every]
     least = min(allowed(count) for count in counts)
@@ -70,12 +71,15 @@ def _panel(
         parts.append(
             text(x(tick), _TOP + _HIGH + 16, words, size=10, anchor="middle", fill=FAINT)
         )
+    middle = left + _WIDE / 2
+    words = "waiters"
+    parts.append(text(middle, _TOP + _HIGH + 32, words, size=11, anchor="middle", fill=FAINT))
     for tick in y.ticks():
         parts.append(line(left, y(tick), left + _WIDE, y(tick), GRID))
         parts.append(
             text(left - 8, y(tick) + 4, f"{tick:g}", size=10, anchor="end", fill=FAINT)
         )
-    low, high = min(counts), max(counts)
+    low, high = max(min(counts), since), max(counts)
     parts.append(line(x(low), y(allowed(low)), x(high), y(allowed(high)), RED, 2))
     for colour, crowds in zip(_COLOURS * 3, series.values(), strict=False):
         points = [(x(crowd.count), y(max(value(crowd), least / 10))) for crowd in crowds]
@@ -123,6 +127,7 @@ def svg(results: CrowdResults) -> str:
         series,
         lambda crowd: crowd.idle,
         lambda count: IDLE_PERCENT * max(count, 1) / IDLE_WAITERS,
+        IDLE_WAITERS,
     )
     parts += _panel(
         _LEFTS[1],
@@ -131,7 +136,7 @@ def svg(results: CrowdResults) -> str:
         lambda crowd: crowd.through,
         lambda count: THROUGH_MS * count,
     )
-    y: float = _TOP + _HIGH + 48
+    y: float = _TOP + _HIGH + 64
     for number, (colour, label) in enumerate(zip(_COLOURS * 3, series, strict=False)):
         at = MARGIN + (number % 3) * (WIDTH - 2 * MARGIN) / 3
         row = y + number // 3 * _LEGEND_ROW
