@@ -285,7 +285,7 @@
  *   long, and after half a minute at the latest.  A holder whose witness is taken
  *   is not judged by the caller.  Other holders are judged once for each change of
  *   the file and at each of these looks; if their process is known, its end is
- *   watched too.
+ *   watched too, and on FUSE the first looks four times less often.
  *
  *   Without events (a network filesystem, FUSE, an unreadable file, no inotify
  *   instance or descriptor left) a waiter looks after pauses: half a millisecond at
