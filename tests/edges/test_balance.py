@@ -110,6 +110,28 @@ CALLS = {
     "slots": "s = semlock.SlotLock(path, 2)\nwith s: semlock.SlotLock(path, 2).try_acquire()",
     "any of some": "won = semlock.acquire_any([lock, semlock.Lock(path + '2')])",
     "all of some": "won = semlock.acquire_all([lock, semlock.Lock(path + '2')])",
+    "kernel locks": (
+        "one, two = [semlock.KernelLock(path + '.file', timeout=0.01) for _ in range(2)]\n"
+        "one.status(); one.acquire(); one.check(); two.status(); two.try_acquire()\n"
+        "with any_error(): two.acquire()\n"
+        "one.release(); one.status()"
+    ),
+    "a set": (
+        "some = semlock.LockSet([lock, semlock.Lock(path + '2')])\n"
+        "won = some.try_acquire(limit=1); won[0].release(); some.wait(timeout=0.01)\n"
+        "lock.try_acquire(); some.wait(timeout=0.01); some.close()"
+    ),
+    "tasks": (
+        "import asyncio\n"
+        "async def one():\n"
+        "    async with semlock.AsyncLock(path): await asyncio.sleep(0.01)\n"
+        "async def both(): await asyncio.gather(one(), one())\n"
+        "asyncio.run(both())"
+    ),
+    "a rewritten record": (
+        "open(path, 'w').write('theirs'); p = os.fsencode(path)\n"
+        "capi.rewrite(p, capi.look(p), b'theirs, migrated'); os.unlink(path)"
+    ),
 }
 
 
