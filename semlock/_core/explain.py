@@ -272,7 +272,7 @@ def _own_place(lock: BaseLock, found: LockStatus) -> str:
     if info is None or (info.pid, info.boot, info.pidns or 0) != (me.pid, me.boot, me.pidns):
         return ""
     try:
-        holder = inside.holder_here(lock)
+        holder = inside.holder_here(lock) or inside.holder_by(lock, info.token)
     except OSError:
         holder = None
     if holder is not None:

@@ -140,6 +140,12 @@ def holder_here(lock: Any) -> Any:
     return lock._holder_here()
 
 
+def holder_by(lock: Any, token: str | None) -> Any:
+    """Find the object of this process that holds by an entry of an engine, in any space."""
+    client = getattr(lock, "client", None)
+    return None if client is None or token is None else client.holder_by(token)
+
+
 def token(lock: Any) -> str:
     """Name the acquisition that is held, or was held last."""
     name: str = lock._token()

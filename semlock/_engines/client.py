@@ -226,6 +226,16 @@ class Client:
                     return lock
         return None
 
+    @staticmethod
+    def holder_by(token: str) -> Any:
+        """Find an object of this process that holds by an entry, in any of its spaces."""
+        for client in tuple(_mine):  # others may close meanwhile
+            ticket = client.keeper.tickets.get(token)
+            lock = None if ticket is None or ticket.lock is None else ticket.lock()
+            if lock is not None and lock.holds_by(ticket):
+                return lock
+        return None
+
     def keep(self, lock: Any) -> None:
         """Keep an object that was dropped while it held."""
         self._dropped.append(lock)

@@ -641,6 +641,14 @@ def test_a_wait_ends_when_its_space_is_closed(form):
         assert other.waiting("deploy") == []
 
 
+def test_a_lock_that_another_space_of_this_process_holds_is_named_with_its_place(pair):
+    with pair[0].Lock("deploy"), pytest.raises(semlock.LockTimeoutError) as failure:
+        pair[1].Lock("deploy").acquire(timeout=0)
+    assert "this very process" in str(failure.value)
+    assert os.path.basename(__file__) in str(failure.value)
+    assert "no object" not in str(failure.value)
+
+
 @pytest.mark.parametrize("ttl", [0, -1, 0.1, float("nan"), float("inf"), "1", True, 10**9])
 def test_a_wrong_ttl_is_told(ttl):
     with pytest.raises((ValueError, semlock.LockEngineError), match="ttl"):
