@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 0.05
 
+# What the addresses of engines begin with.
+ENGINES = (
+    "etcd", "etcds", "file", "postgresql", "postgres", "redis", "rediss", "valkey", "valkeys",
+)  # fmt: skip
+
 # What the system says of a path whose directory is missing; -3 is Windows' ERROR_PATH_NOT_FOUND.
 NO_DIRECTORY = (-errno.ENOENT, -errno.ENOTDIR, -3)
 
@@ -115,8 +120,6 @@ def kernel_error(path: str, code: int) -> OSError:
 
 def _engine_of(path: str) -> str | None:
     """Give the scheme if what was made a path is the address of an engine."""
-    from semlock._engines.address import ENGINES  # noqa: PLC0415 - for this mistake only
-
     scheme = path.partition("://")[0].rpartition(os.sep)[2].lower()
     return scheme if scheme in ENGINES else None
 
