@@ -22,11 +22,13 @@ def keeper_of(path: str, look: capi.Instance) -> str | None:
     if sys.platform == "win32":
         return None
     try:
-        directory, file = os.stat(os.path.dirname(path)), os.lstat(path)
+        directory = os.stat(os.path.dirname(path))
+        if not directory.st_mode & stat.S_ISVTX:
+            return None
+        file = os.lstat(path)
     except OSError:
         return None
-    sticky = bool(directory.st_mode & stat.S_ISVTX)
-    if not sticky or (file.st_dev, file.st_ino) != look.identity:
+    if (file.st_dev, file.st_ino) != look.identity:
         return None
     if os.geteuid() in (file.st_uid, directory.st_uid) or _may_all():
         return None
