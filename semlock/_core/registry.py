@@ -208,7 +208,6 @@ def first_claim_kept() -> None:
 
     """
     global _finalizer_of  # noqa: PLW0603 - one registration for each process
-    follow_fork()  # a child that C code has forked begins like others
     util = imported("multiprocessing.util")
     process = imported("multiprocessing.process")
     if util is None or process is None or process.parent_process() is None:

@@ -128,6 +128,9 @@ CALLS = {
         "async def both(): await asyncio.gather(one(), one())\n"
         "asyncio.run(both())"
     ),
+    "a lock left to another process": (
+        "lock.acquire(); capi.detach_lock(lock._native); os.unlink(path)"
+    ),
     "a rewritten record": (
         "open(path, 'w').write('theirs'); p = os.fsencode(path)\n"
         "capi.rewrite(p, capi.look(p), b'theirs, migrated'); os.unlink(path)"
