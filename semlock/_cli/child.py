@@ -38,10 +38,8 @@ _PASSED_ON = (*_ENDING, "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 # The si_code of signals that the kernel (the terminal) sends, and no process: SI_KERNEL on Linux
 # and on FreeBSD.
 _FROM_KERNEL = (0x80, 0x10006)
-
 # How often to check for the command's end without a signal.
 _SAFETY = 1.0
-
 # After how many failures of the call that waits for signals another way is used.
 _REFUSALS = 3
 
@@ -81,9 +79,7 @@ def become(command: tuple[str, ...]) -> NoReturn:
     ``os.execvp`` goes on to the next directory then, and imports ``warnings``.
     """
     name, *words = command
-    places = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    if "/" in name:
-        places = [""]
+    places = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
     refused: OSError = FileNotFoundError(ENOENT, os.strerror(ENOENT))
     for place in places if name else ():
         path = os.path.join(place, name)
@@ -219,11 +215,11 @@ else:
             """Free all resources."""
             self._gate.close()
 
-    # The messages at the gate, and how many descriptors go with one: the kernel's limit is
-    # 253.
+    # The messages at the gate, and how many descriptors go with one (the kernel's limit is 253).
     _MORE = b"+"
     _GO = b"!"
     _AT_ONCE = 250
+    _INT = 4  # bytes of a descriptor's number
 
     # The command's numbers of them begin here: above those that scripts use in `exec 3>file`,
     # and none of the round numbers that are used with flock(1).
@@ -233,10 +229,6 @@ else:
     def _rights(numbers: Sequence[int]) -> tuple[int, int, bytes]:
         packed = b"".join(number.to_bytes(_INT, sys.byteorder) for number in numbers)
         return _socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed
-
-    _PR_SET_PDEATHSIG = 1
-
-    _INT = 4  # bytes of a descriptor's number
 
     def _is_let_go(gate: _socket.socket) -> bool:
         """Wait for the message to start, and receive the descriptors that come before it."""
@@ -263,7 +255,7 @@ else:
             try:
                 import ctypes  # noqa: PLC0415 - while there is nothing else to do
 
-                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(_signal.SIGKILL))
+                ctypes.CDLL(None).prctl(1, int(_signal.SIGKILL))  # PR_SET_PDEATHSIG
             except (ImportError, OSError, AttributeError):
                 pass
 
@@ -285,8 +277,7 @@ else:
             if _is_let_go(gate):
                 become(command)
         except BaseException as error:  # noqa: BLE001 - also an import that gets no descriptor
-            number = getattr(error, "errno", None) or EMFILE
-            gate.send(number.to_bytes(4, "big"))
+            gate.send((getattr(error, "errno", None) or EMFILE).to_bytes(4, "big"))
         finally:
             os._exit(NOT_FOUND)
 
@@ -387,11 +378,8 @@ else:
                 else:
                     number = int(_signal.sigwait(self._awaited))
                     from_terminal = _is_terminals(number)
-                if (
-                    not from_terminal
-                    or number not in self._passed
-                    or not self._has_reached_it(number)
-                ):
+                known = from_terminal and number in self._passed
+                if not known or not self._has_reached_it(number):
                     return number
 
         def _has_reached_it(self, number: int) -> bool:
