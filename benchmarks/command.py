@@ -32,6 +32,10 @@ semlock and nothing else, as `pip install` makes it. All take turns, and a ratio
 all rounds. A call of `run`, `try`, `release` or `status` should take at most {_BAR} {TIMES} the
 time of `python -c pass`. `tests/unit/test_cli_cost.py` lists the modules that such a call imports,
 and bounds its system calls.
+
+What `run` costs beyond that: the command itself, a fork of Python before the lock is taken, so that
+the record can name the process that will be the command, and the import of three compiled modules
+(sockets, by which that process is told to begin, cffi and the core) and of thirteen small ones.
 """
 
 
