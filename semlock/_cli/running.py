@@ -316,7 +316,11 @@ def say_held(found: LockStatus, way_out: str) -> None:
             f"--kernel or another path; if not, remove it: semlock break {word}"
         )
     elif found.verdict == "alive":
-        say(f"{found.path} is held by {found.holder}. {way_out}, or see: semlock status {word}")
+        kernel = "--kernel " if found.is_by_kernel else ""
+        say(
+            f"{found.path} is held by {found.holder}. {way_out}, or see: semlock status "
+            f"{kernel}{word}"
+        )
     else:
         say(
             f"{found.path} is held by {found.holder}. See: semlock status {word}; if you know "

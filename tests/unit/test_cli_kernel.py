@@ -91,6 +91,7 @@ def test_a_command_does_not_run_while_another_program_has_it(path, holder):
     out, said = semlock("run", "--kernel", "-n", path, "--", "echo", "no", code=1)
     assert out == ""
     assert f"process {holder.pid}" in said
+    assert f"semlock status --kernel {path}" in said
 
 
 def test_the_command_holds_it_when_semlock_is_killed(path):
