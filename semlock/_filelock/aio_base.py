@@ -303,7 +303,7 @@ class BaseAsyncFileLock(BaseFileLock, metaclass=AsyncFileLockMeta):
     ) -> None:
         await self._leave_block(exc_value)
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:  # type: ignore[override]
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorate a coroutine function, which then runs under the lock."""
         from functools import wraps  # noqa: PLC0415 - for those who decorate
 

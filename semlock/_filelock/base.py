@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 from _thread import RLock
-from contextlib import ContextDecorator, suppress
 from time import monotonic, sleep
 
-from semlock._filelock.context import Context, PerThread
+from semlock._filelock.context import Context, PerThread, quietly
 from semlock._filelock.errors import Timeout
 from semlock._filelock.making import FileLockMeta
 from semlock._filelock.options import (
@@ -23,7 +22,7 @@ from semlock._filelock.options import (
     seconds,
     wait_limit,
 )
-from semlock._filelock.reporting import AcquireReturnProxy, debug, raise_both
+from semlock._filelock.reporting import AcquireReturnProxy, debug, is_logged, raise_both
 from semlock._filelock.said import Said
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-class BaseFileLock(Said, ContextDecorator, metaclass=FileLockMeta):
+class BaseFileLock(Said, metaclass=FileLockMeta):
     """The base of all locks for threads; a subclass has ``_acquire`` and ``_release``.
 
     :lock_file:      the path of the lock file
@@ -194,10 +193,13 @@ class BaseFileLock(Said, ContextDecorator, metaclass=FileLockMeta):
         context.busy = True
         try:
             context.lock_counter += 1
-            debug("Attempting to acquire lock %s on %s", self)
+            told = is_logged()
+            if told:
+                debug("Attempting to acquire lock %s on %s", self)
             self._obtain(context, wait)
             self._holds[id(context)] = context
-            debug("Lock %s acquired on %s", self)
+            if told:
+                debug("Lock %s acquired on %s", self)
             if self._on_acquired is not None and context.lock_counter == 1:
                 fd = context.lock_file_fd
                 assert fd is not None
@@ -290,8 +292,7 @@ class BaseFileLock(Said, ContextDecorator, metaclass=FileLockMeta):
             # release is completed; one that the system refused is the caller's to repeat.
             counter = self._context.lock_counter
             if before in (None, counter) and counter and not isinstance(error, OSError):
-                with suppress(Exception):  # the first error is told
-                    self._leave_in_turn(force=force)
+                quietly(lambda: self._leave_in_turn(force=force))  # the first error is told
             raise
         if force:
             self._release_others(ended=True)
@@ -310,12 +311,15 @@ class BaseFileLock(Said, ContextDecorator, metaclass=FileLockMeta):
         if context.lock_counter > 1 and not force:
             context.lock_counter -= 1
             return
-        debug("Attempting to release lock %s on %s", self)
+        told = is_logged()
+        if told:
+            debug("Attempting to release lock %s on %s", self)
         try:
             self._release()
         finally:
             self._left(context)
-        debug("Lock %s released on %s", self)
+        if told:
+            debug("Lock %s released on %s", self)
 
     def _left(self, context: Context) -> None:
         """Note that nothing is held any more, if that is so."""
@@ -358,7 +362,7 @@ class BaseFileLock(Said, ContextDecorator, metaclass=FileLockMeta):
                 raise
             raise_both("lock body and release both failed", error, failure)
 
-    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:  # type: ignore[override]  # it keeps the types
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Decorate a function, which then runs under the lock; none whose body runs later."""
         from semlock._locks.decorating import decorate  # noqa: PLC0415 - for those who decorate
 
@@ -369,8 +373,7 @@ class BaseFileLock(Said, ContextDecorator, metaclass=FileLockMeta):
         # semlock's own locks are released by their contexts.
         if self._ends_with_context or self.__dict__.get("_pid") != getpid() or not self._holds:
             return
-        with suppress(Exception):  # there is no caller to tell
-            self._end_all()
+        quietly(self._end_all)
 
     def _end_all(self) -> None:
         """Release all holds of all threads."""

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from _thread import _local
 from _weakref import ref
-from contextlib import suppress
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
+
+
+def quietly(call: Callable[[], object]) -> None:
+    """Call what must not fail, as there is no caller to tell; contextlib takes long to import."""
+    try:  # noqa: SIM105 - see above
+        call()
+    except Exception:  # noqa: BLE001, S110
+        pass
 
 
 class Context:
@@ -47,8 +55,7 @@ class Context:
         inner = self.__dict__.get("inner")
         if inner is None or not inner.held:
             return
-        with suppress(Exception):  # there is no caller to tell
-            inner.release()
+        quietly(inner.release)
 
 
 class _Thread:

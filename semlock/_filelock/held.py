@@ -93,7 +93,8 @@ class HeldBySemlock(BaseFileLock):
     def _won(self, context: Context, inner: Any) -> None:
         """Note that the lock is held."""
         try:
-            context.lock_file_fd = inner.fileno()
+            # On Windows it is a handle, which tells only that the lock is held.
+            context.lock_file_fd = int(inside.native(inner).file.handle)
         except BaseException:
             inner.release()
             raise
@@ -101,6 +102,8 @@ class HeldBySemlock(BaseFileLock):
     def _obtain(self, context: Context, wait: Wait) -> None:
         if self._has_own_backend():
             super()._obtain(context, wait)
+            return
+        if wait.blocking and wait.limit != 0 and self._is_free(context):
             return
         try:
             inner = self._try_or_prepare(context, wait)
@@ -114,6 +117,20 @@ class HeldBySemlock(BaseFileLock):
             self._explain(context, error, wait)
             # This thread has it.  Another one may release it in time, so the wait goes on.
             self._wait_for_oneself(context, wait, str(error))
+
+    def _is_free(self, context: Context) -> bool:
+        """Take a lock that was taken before and is free: no directory of it has to be looked at."""
+        inner = context.inner
+        if inner is None or context.lock_file[:1] != "/":
+            return False
+        self._before_try(context, inner)
+        try:
+            won: bool = inner.try_acquire()
+        except LockPathError:  # of a directory that is missing, for one: the usual way makes it
+            return False
+        if won:
+            self._won(context, inner)
+        return won
 
     def _has_own_backend(self) -> bool:
         kind = type(self)

@@ -102,8 +102,8 @@ class FileLockMeta(ABCMeta):
             )
         if given.get("on_acquired") is not None and not cls._on_acquired_supported:
             raise ValueError(
-                f"on_acquired is not supported by {name}: its file has the holder's record, and "
-                "nothing else may be written into it"
+                f"on_acquired is not supported by {name}: it has no descriptor that a program may "
+                "write to"
             )
 
     def usable_lifetime(cls, lifetime: float | None, depth: int) -> float | None:

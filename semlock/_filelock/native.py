@@ -29,6 +29,7 @@ class NativeFileLock(HeldBySemlock):
     """
 
     _is_of_this_system = True
+    _on_acquired_supported = sys.platform != "win32"
 
     def _new_inner(self, context: Context, path: str) -> Any:
         from semlock._locks.kernel import KernelLock  # noqa: PLC0415 - when a lock is first taken

@@ -13,15 +13,20 @@ if TYPE_CHECKING:
 _named: Any = None
 
 
-def debug(message: str, lock: Any) -> None:
-    """Log at level DEBUG, by filelock's logger and in its words, if the program logs at all."""
+def is_logged() -> bool:
+    """Tell whether the program logs at level DEBUG, by filelock's logger."""
     global _named  # noqa: PLW0603 - there is one logger of this name
     if _named is None:
         logging = registry.imported("logging")
         if logging is None:
-            return
+            return False
         _named = logging.getLogger("filelock")
-    if _named.isEnabledFor(10):
+    return bool(_named.isEnabledFor(10))
+
+
+def debug(message: str, lock: Any) -> None:
+    """Log at level DEBUG in filelock's words, if the program logs."""
+    if is_logged():
         _named.debug(message, id(lock), lock.lock_file)
 
 

@@ -92,10 +92,6 @@ class SoftLock(LockInFile):
     def _decode(self, content: bytes) -> LockInfo:
         return decode(content)
 
-    def fileno(self) -> int:
-        """Give the descriptor of the held file."""
-        return int(self._native.file.handle)
-
 
 class SoftFileLock(HeldBySemlock):
     """A lock that is held exactly while a file exists at its path.

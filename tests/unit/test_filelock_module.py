@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pickle
+import subprocess
 import sys
 import threading
 
@@ -180,3 +181,16 @@ def test_what_is_logged_of_a_try_is_as_with_filelock(path, caplog):
     assert [one.message.split()[0] for one in caplog.records] == [
         "Attempting", "Timeout", "Attempting", "Failed",
     ]  # fmt: skip
+
+
+def test_its_import_takes_no_modules_that_take_long():
+    place = os.path.dirname(os.path.dirname(filelock.__path__[0]))
+    code = (
+        f"import sys; sys.path.append({place!r}); import semlock; before = set(sys.modules)\n"
+        "import semlock.filelock\n"
+        "print(*(n for n in set(sys.modules) - before if not n.startswith('semlock.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
