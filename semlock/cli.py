@@ -59,10 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return BY_SIGNAL + _PIPE
         return _failed(error, options)
     except BaseException as ending:
-        number = getattr(ending, "number", None)
-        if number is None:
+        exit_code = getattr(ending, "exit_code", None)  # of child.Ended
+        if exit_code is None:
             raise
-        return BY_SIGNAL + int(number)
+        return int(exit_code)
     return code
 
 

@@ -44,12 +44,12 @@ _SAFETY = 1.0
 _REFUSALS = 3
 
 
-class Signalled(BaseException):
-    """A signal asks semlock to end.  What is held is released on the way out."""
+class Ended(BaseException):
+    """semlock is to end with an exit code.  What is held is released on the way out."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
 
 
 def _say(message: str) -> None:
@@ -106,35 +106,8 @@ def failure(command: str, error: OSError) -> int:
 
 
 if sys.platform == "win32":
-    # A console sends Ctrl-C to the command too, which decides what to do.
-
-    def interruptible() -> None:
-        """Let Ctrl-C end a wait, which it does anyway."""
-
-    class Child:
-        """A command that ``run`` starts: on Windows no process is made before."""
-
-        pid = None
-
-        def __init__(self, command: tuple[str, ...], *, dies: bool = False) -> None:
-            del dies
-            self._command = command
-
-        def run(self, started: Started, _inherited: Sequence[int] = ()) -> int:
-            """Run the command to its end and return its exit code."""
-            import signal  # noqa: PLC0415 - on the way of this system only
-            import subprocess  # noqa: PLC0415
-
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            try:
-                process = subprocess.Popen(self._command)
-            except OSError as error:
-                return failure(self._command[0], error)
-            started()
-            return process.wait()
-
-        def end(self) -> None:
-            """Free all resources."""
+    from semlock._cli.child_windows import Child as Child  # noqa: PLC0414 - it is for others
+    from semlock._cli.child_windows import interruptible as interruptible  # noqa: PLC0414
 
 else:
 
@@ -154,7 +127,7 @@ else:
             _signal.signal(number, _end)
 
     def _end(number: int, _frame: FrameType | None) -> None:
-        raise Signalled(number)
+        raise Ended(BY_SIGNAL + number)
 
     def _nothing(_number: int, _frame: FrameType | None) -> None:
         """Do nothing; in contrast to an ignored signal, this one can be waited for."""
@@ -170,12 +143,10 @@ else:
             self._command = command
             gate, self._gate = _socket.socketpair()
             passed = tuple(_numbers(_PASSED_ON))
-            before = _signal.pthread_sigmask(_signal.SIG_BLOCK, passed)
+            before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (*passed, _signal.SIGCHLD))
             try:
                 # A process that ignores SIGCHLD can't get its children's exit codes.
-                ignored = _signal.getsignal(_signal.SIGCHLD) == _signal.SIG_IGN
-                if ignored:
-                    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+                ignored = _signal.signal(_signal.SIGCHLD, self._check) == _signal.SIG_IGN
                 self.pid = os.fork()
                 if self.pid == 0:
                     # Signals are blocked, so no handler of ours runs in the child.
@@ -183,9 +154,18 @@ else:
                     if dies:
                         _die_with_parent()
                     _become(command, gate, passed, before, ignored)
+                gate.close()
             finally:
                 _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
-            gate.close()
+
+        def _check(self, *_: object) -> None:
+            """End a wait for the lock whose command can't run, because its process has ended."""
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                code = self._error() or exit_code(status)
+                if code > BY_SIGNAL:
+                    _say(f"the process of {self._command[0]} was killed before the command ran")
+                raise Ended(code)
 
         def run(self, started: Started, inherited: Sequence[int] = ()) -> int:
             """Start the command, and return its exit code when it has ended.
@@ -201,18 +181,22 @@ else:
                     self._gate.sendall(_GO)
                 except (BrokenPipeError, ConnectionResetError):
                     pass  # it has ended; if by an error, that can still be read
-                try:
-                    # The gate is closed by exec, or it delivers the error of exec or before.
-                    code = int.from_bytes(self._gate.recv(4), "big")
-                except ConnectionResetError:
-                    code = 0  # it was killed; its end is read below
+                error = self._error()
                 ended = passing.wait()
-            if code:
-                return failure(self._command[0], OSError(code, os.strerror(code)))
-            return ended
+            return error or ended
+
+        def _error(self) -> int:
+            """Report why the command can't run, and return the exit code for it; 0 if it runs."""
+            try:
+                # The gate is closed by exec, or it delivers the error of exec or before.
+                code = int.from_bytes(self._gate.recv(4), "big")
+            except ConnectionResetError:
+                code = 0  # it was killed
+            return code and failure(self._command[0], OSError(code, os.strerror(code)))
 
         def end(self) -> None:
-            """Free all resources."""
+            """Free all resources; without the gate its process ends."""
+            _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
             self._gate.close()
 
     # The messages at the gate, and how many descriptors go with one (the kernel's limit is 253).

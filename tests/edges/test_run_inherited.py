@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import semlock
-from clilib import PATIENCE, checked, checked_lines, command, program, start, words
+from clilib import HOLDING, PATIENCE, checked, checked_lines, command, program, start, words
 from runlib import IN_CONTAINER, WORKING, child_of, comes_free, free, needs, proc, ready, root
 from semlock._cli import systems
 from semlock._core.identity import other_process
@@ -386,3 +386,22 @@ def test_a_refresh_claims_what_the_win_did(path):
             assert lock.info == semlock.status(path).info
             assert (lock.info.pid, lock.info.witness) == (other.pid, "kept")
         other.kill()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wait_ends_when_the_process_of_its_command_is_killed(path, kind):
+    """The command can't run any more, and the lock shall not go to it or be kept from others."""
+    options, rival = KINDS[kind]
+    with start("run", *options, path, "--", *HOLDING) as holder:
+        assert holder.stdout.readline() == "ready\n"
+        waiting = start("run", "-j", *rival, path, "--", "true", stderr=subprocess.PIPE)
+        assert '"waited"' in waiting.stderr.readline()
+        os.kill(child_of(waiting.pid), signal.SIGKILL)
+        _, said = waiting.communicate(timeout=PATIENCE)
+        assert waiting.returncode == 128 + signal.SIGKILL
+        assert "was killed before the command ran" in said
+        if kind == "shared":  # a writer that waits keeps readers out
+            assert command("run", "-n", "--shared", path, "--", "true").returncode == 0
+        assert holder.poll() is None
+        holder.communicate("\n", timeout=PATIENCE)
+    assert free(path)
