@@ -68,7 +68,7 @@ def hold(options: Options, run: Callable[..., int], owner: Process | None) -> in
     try:
         with held:
             code = run(
-                lambda: _keep_fresh(taking.locks if options.refreshes else []),
+                lambda: _keep_fresh(taking.locks if options.refreshes else [], options.stale),
                 [] if owner is None else inherited(list(map(inside.native, taking.held()))),
             )
     except SemlockError as error:
@@ -208,9 +208,9 @@ def let_readers_end(lock: Any, timeout: float | None, began: float) -> None:
         wait_for_readers(lock, left, sys._getframe())
 
 
-def _keep_fresh(locks: list[tuple[Any, System]]) -> None:
+def _keep_fresh(locks: list[tuple[Any, System]], stale: float | None) -> None:
     for lock, system in locks:
-        systems.keep_fresh(lock, system)
+        systems.keep_fresh(lock, system, stale)
 
 
 def _refuse_what_excludes_each_other(options: Options) -> None:

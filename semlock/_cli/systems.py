@@ -199,10 +199,16 @@ def make(
     return lock
 
 
-def keep_fresh(lock: FileLock, system: System) -> None:
-    """Refresh a lock that others judge by age, as long as it is held."""
+def keep_fresh(lock: FileLock, system: System, stale: float | None) -> None:
+    """Refresh a lock that others judge by age, as long as it is held.
+
+    Commands that exclude each other are given the same ``--stale``, so it counts for the holder
+    too: several refreshes come within it.
+    """
     every = system.refresh(lock)
     if every is not None:
+        if stale:
+            every = min(every, stale / 3)
         from semlock._locks import heartbeat  # noqa: PLC0415 - a thread, for those who need it
 
         heartbeat.watch(lock, every)

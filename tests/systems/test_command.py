@@ -291,6 +291,22 @@ class TestAutoRefresh:
             assert (task_lock(path).timestamp > first) == (word == "--auto-refresh")
             run.communicate("\n")
 
+    @pytest.mark.parametrize("kind", ["sema", "semats", "feature", "sidecar"])
+    def test_comes_several_times_within_the_age_that_was_asked_for(self, tmp_path, kind):
+        path = (
+            tmp_path / "specs" / "login" / ".lock" if kind == "feature" else tmp_path / "x.lock"
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        call = ("run", "--dialect", kind, "--stale", "0.3", str(path), "--", *HOLDING)
+        with start(*call) as run:
+            assert run.stdout.readline() == "ready\n"
+            first = path.stat().st_mtime_ns
+            end = time.monotonic() + 20
+            while path.stat().st_mtime_ns == first and time.monotonic() < end:
+                time.sleep(0.02)
+            assert path.stat().st_mtime_ns > first
+            run.communicate("\n")
+
 
 @posix
 class TestReclaim:
