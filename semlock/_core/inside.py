@@ -213,10 +213,8 @@ def ends_in_time(lock: Any, own: Any, left: float | None) -> bool:
 encoded: Callable[[Any], bytes] = attrgetter("_encoded")
 
 
-def record(lock: Any) -> Record | None:
-    """Give the record that the next try writes."""
-    laid_out: Record | None = lock._record
-    return laid_out
+# The record that the next try writes.
+record: Callable[[Any], Record | None] = attrgetter("_record")
 
 
 def decode(lock: Any, content: bytes) -> LockInfo:

@@ -11,7 +11,7 @@ import os
 from _thread import RLock
 from time import monotonic, sleep
 
-from semlock._filelock.context import Context, PerThread, quietly
+from semlock._filelock.context import Context, OfAllThreads, PerThread, quietly
 from semlock._filelock.errors import Timeout
 from semlock._filelock.making import FileLockMeta
 from semlock._filelock.options import (
@@ -78,8 +78,8 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         on_acquired: Callable[[int], None] | None = None,
     ) -> None:
         path = os.fspath(lock_file)
-        kind = PerThread if thread_local else Context
-        made: Any = kind(
+        kind = PerThread if thread_local else OfAllThreads
+        self._state = kind(
             path,
             timeout,
             mode,
@@ -87,7 +87,6 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
             poll_interval=poll_interval,
             lifetime=lifetime,
         )
-        self._state: Any = made
         self._pid = os.getpid()
         # A lock that threads share is changed by one of them at a time.
         self._gate = None if thread_local else RLock()
@@ -103,8 +102,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
 
     @property
     def _context(self) -> Context:
-        state: Any = self._state
-        return state.context if self._is_thread_local else state  # type: ignore[no-any-return]
+        return self._state.context
 
     # ------------------------------------------------------------------ acquiring
 
@@ -165,7 +163,8 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
             )
         if blocking is None:
             blocking = context.blocking
-        checked_blocking(blocking)
+        else:
+            checked_blocking(blocking)
         if poll_intervall is not None:
             from warnings import warn  # noqa: PLC0415 - for those who spell it so
 
@@ -176,8 +175,10 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         interval = (
             context.poll_interval if poll_interval is None else checked_interval(poll_interval)
         )
-        given = context.timeout if timeout is None else seconds("timeout", timeout)
-        return Wait(wait_limit(given, blocking=blocking), blocking, interval, cancel_check)
+        limit = context.timeout if timeout is None else seconds("timeout", timeout)
+        if limit != -1:
+            limit = wait_limit(limit, blocking=blocking)
+        return Wait(limit, blocking, interval, cancel_check)
 
     def _enter(self, context: Context, wait: Wait) -> None:
         """Take the lock, or count once more if it is held."""
@@ -196,7 +197,8 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
             told = is_logged()
             if told:
                 debug("Attempting to acquire lock %s on %s", self)
-            self._obtain(context, wait)
+            if not self._takes_at_once(context, wait):
+                self._obtain(context, wait)
             self._holds[id(context)] = context
             if told:
                 debug("Lock %s acquired on %s", self)
@@ -240,6 +242,10 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
     def _has_won(self, context: Context) -> bool:
         """Tell whether the backend holds the lock."""
         return context.lock_file_fd is not None
+
+    def _takes_at_once(self, context: Context, wait: Wait) -> bool:  # noqa: ARG002 - see held.py
+        """Take the lock by a single try, if the backend has a short way for that."""
+        return False
 
     def _obtain(self, context: Context, wait: Wait) -> None:
         """Try until the lock is held: for backends that have no events."""
@@ -285,25 +291,27 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         """Release the lock once; with ``force`` as often as it is held, by ended threads too."""
         before: int | None = None
         try:
-            before = self._context.lock_counter
-            self._leave_in_turn(force=force)
+            context = self._state.context
+            before = context.lock_counter
+            self._leave_in_turn(context, force=force)
         except BaseException as error:
             # A signal's handler may raise before anything was done.  The caller has let go, so the
             # release is completed; one that the system refused is the caller's to repeat.
             counter = self._context.lock_counter
             if before in (None, counter) and counter and not isinstance(error, OSError):
-                quietly(lambda: self._leave_in_turn(force=force))  # the first error is told
+                # The first error is told.
+                quietly(lambda: self._leave_in_turn(self._context, force=force))
             raise
         if force:
             self._release_others(ended=True)
 
-    def _leave_in_turn(self, *, force: bool) -> None:
+    def _leave_in_turn(self, context: Context, *, force: bool) -> None:
         gate = self._gate
         if gate is None:
-            self._leave(self._context, force=force)
+            self._leave(context, force=force)
         else:
             with gate:
-                self._leave(self._context, force=force)
+                self._leave(context, force=force)
 
     def _leave(self, context: Context, *, force: bool) -> None:
         if context.lock_file_fd is None or self._pid != os.getpid():
@@ -331,7 +339,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         """Release the holds of other threads; of ended ones only, if told so."""
         if not self._is_thread_local:
             return
-        state: Any = self._state
+        state = self._state
         own = state.context
         for context in list(self._holds.values()):
             if context is own or (ended and context.thread and context.thread() is not None):

@@ -64,6 +64,15 @@ class _Thread:
     __slots__ = ("__weakref__",)
 
 
+class OfAllThreads:
+    """One context for all threads."""
+
+    __slots__ = ("context",)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.context = Context(*arguments, **options)
+
+
 class PerThread(_local):
     """One context for each thread, made of the options that the lock was made with."""
 

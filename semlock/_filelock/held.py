@@ -6,7 +6,8 @@ import errno
 import os
 from time import monotonic, sleep
 
-from semlock._core import inside
+from semlock._core import events, inside
+from semlock._core.capi import POOL, try_lock
 from semlock._core.errors import (
     LockCancelledError,
     LockDeadlockError,
@@ -15,6 +16,7 @@ from semlock._core.errors import (
     LockTimeoutError,
     NotHeldError,
 )
+from semlock._core.outcomes import OK
 from semlock._filelock.base import BaseFileLock
 from semlock._filelock.errors import Timeout
 from semlock._filelock.reporting import debug
@@ -94,7 +96,7 @@ class HeldBySemlock(BaseFileLock):
         """Note that the lock is held."""
         try:
             # On Windows it is a handle, which tells only that the lock is held.
-            context.lock_file_fd = int(inside.native(inner).file.handle)
+            context.lock_file_fd = inside.native(inner).file.handle
         except BaseException:
             inner.release()
             raise
@@ -102,8 +104,6 @@ class HeldBySemlock(BaseFileLock):
     def _obtain(self, context: Context, wait: Wait) -> None:
         if self._has_own_backend():
             super()._obtain(context, wait)
-            return
-        if wait.blocking and wait.limit != 0 and self._is_free(context):
             return
         try:
             inner = self._try_or_prepare(context, wait)
@@ -118,19 +118,31 @@ class HeldBySemlock(BaseFileLock):
             # This thread has it.  Another one may release it in time, so the wait goes on.
             self._wait_for_oneself(context, wait, str(error))
 
-    def _is_free(self, context: Context) -> bool:
-        """Take a lock that was taken before and is free: no directory of it has to be looked at."""
+    def _takes_at_once(self, context: Context, wait: Wait) -> bool:
+        # What was taken before and is free needs no look at its directory.  The try is the core's,
+        # which lets waiters go first when it is their turn; ``try_acquire`` would overtake them.
         inner = context.inner
-        if inner is None or context.lock_file[:1] != "/":
+        if (
+            inner is None
+            or not wait.blocking
+            or wait.limit == 0
+            or context.lock_file[:1] != "/"
+            or self._has_own_backend()
+            or inside.record(inner) is None
+            or events.sink is not None
+        ):
             return False
         self._before_try(context, inner)
+        native = inside.native(inner)
+        before = native.serial
         try:
-            won: bool = inner.try_acquire()
-        except LockPathError:  # of a directory that is missing, for one: the usual way makes it
-            return False
-        if won:
-            self._won(context, inner)
-        return won
+            if try_lock(native, POOL) != OK:
+                return False
+            context.lock_file_fd = native.file.handle
+        except BaseException:
+            inside.undo(inner, before)
+            raise
+        return True
 
     def _has_own_backend(self) -> bool:
         kind = type(self)
@@ -201,14 +213,15 @@ class HeldBySemlock(BaseFileLock):
         inner = context.inner
         try:
             inner.release()
-        except LockLostError as error:
-            # As with filelock, this is no error: whatever is at the path is another holder's.
-            _log(error)
-        except NotHeldError:
-            pass
-        finally:
+            context.lock_file_fd = None
+        except BaseException as error:
             if not inner.held:
                 context.lock_file_fd = None
+            if isinstance(error, LockLostError):
+                # As with filelock, this is no error: what is at the path is another holder's.
+                _log(error)
+            elif not isinstance(error, NotHeldError):
+                raise
 
 
 def os_error(error: LockPathError, path: str) -> Exception:

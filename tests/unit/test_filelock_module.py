@@ -1,19 +1,22 @@
 """``semlock.filelock``: what is its own, beside filelock's tests (``.ci/filelock-suite``)."""
 
 import asyncio
+import glob
 import os
 import pickle
 import subprocess
 import sys
 import threading
+from time import monotonic
 
 import pytest
 
+import semlock
 import semlock.filelock as filelock
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
 from semlock._filelock import record
-from support import Child
+from support import PATIENCE, Child, wait_until
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="as on Linux")
 
@@ -194,3 +197,23 @@ def test_its_import_takes_no_modules_that_take_long():
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == []
+
+
+@linux
+@pytest.mark.parametrize("kind", ["FileLock", "SoftFileLock"])
+def test_one_that_takes_it_again_and_again_makes_way_for_those_that_wait(path, kind):
+    lock = getattr(filelock, kind)(path)
+    with Child("import semlock.filelock") as waiter:
+        with lock:
+            waiter.send(f"semlock.filelock.{kind}({path!r}).acquire()")
+            queue = f"{os.path.dirname(path)}/.semlock-*.queue/*.who"
+            wait_until(lambda: glob.glob(queue), "it stands in the queue")
+            waiter.stop()
+        # The lock is left to it for a fifth of a second, and then it counts as stopped.
+        longest, end = 0.0, monotonic() + PATIENCE
+        while longest < 0.15 and monotonic() < end:
+            began = monotonic()
+            with lock:
+                longest = max(longest, monotonic() - began)
+    assert longest >= 0.15
+    semlock.clean(os.path.dirname(path))
