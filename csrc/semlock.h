@@ -294,9 +294,9 @@
  *
  *   A prepared claim: on local filesystems of Linux the waiter that is next to try makes
  *   its file, all but the link, before it sleeps (at most SEMLOCK_PREPARED in a process).
- *   The event that ends the sleep is read only if its try fails: the link waits for the
- *   removal in progress.  A wait for any slot makes one file, reads which slot was
- *   reported, and gives the file to that one.
+ *   The event that ends the sleep is read only if its try fails and the witness is taken:
+ *   the link waits for the removal in progress.  A wait for any slot makes one file, reads
+ *   which slot was reported, and gives the file to that one.
  *
  *   With a time in the past a call that waits does all that is due, without a sleep.
  *

@@ -68,6 +68,9 @@ semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semloc
             return outcome;
         }
         semlock_waiting_by_turns(waiting);
+        if (outcome == SEMLOCK_LOOK && waiting->tried && waiting->locks == NULL) {
+            return outcome; /* the event was the holder's death: it is judged at once */
+        }
         if (waiting->locks == NULL) {
             semlock_contended_now(pool, lock);
         }

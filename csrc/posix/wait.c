@@ -153,6 +153,8 @@ sleep_with(semlock_waiting *waiting, int64_t until)
                                       marks, unread ? 0 : MARKS, &count);
 
     if (outcome == SEMLOCK_OK && unread && bell < 0) {
+        /* If the try fails, it says whether the holder lives. */
+        semlock_store64(&waiting->lock->look_at, 0);
         waiting->tried = waiting->unread = 1;
         waiting->which = 0;
         return SEMLOCK_FREE;

@@ -146,6 +146,8 @@ class BaseLock(LockObject):
                         raise explain.timeout_error(self, waiter.waited)
                     if waiter.outcome is not None:
                         outcome = waiter.outcome  # the store has tried
+                    elif waiter.judge:
+                        outcome = LOOK  # it has looked just now
                     else:
                         outcome = self._try_in_turn(waiter)
                 won = self._native

@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -21,7 +22,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import semlock
-from support import wait_until
+from runlib import child_of
+from support import Child, state_of, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -325,15 +327,25 @@ WAITS = {
 @pytest.mark.parametrize(("code", "expected"), WAITS.values(), ids=WAITS.keys())
 def test_the_system_calls_between_wake_and_win(directory, tmp_path, code, expected, before):
     path = os.path.join(tempfile.mkdtemp(dir=directory), "wait.lock")
-    log = tmp_path / "calls"
-    strace = tool("strace", "-o", os.devnull, sys.executable, "-c", "pass")
-    command = [strace, "-o", str(log), sys.executable, "-c", WAITER % code, path]
     slots = re.search(r"path, (\d)", code)
     numbers = range(1, int(slots[1]) + 1) if slots else []
     held = [semlock.Lock(f"{path}.{n}") for n in numbers] or [semlock.Lock(path)]
     for lock in held:
         lock.acquire()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=directory) as waiter:
+    lines = traced_wait(
+        tmp_path / "calls", code, path, before, lambda _: held[len(held) // 2].release()
+    )
+    for lock in held:
+        if lock.held:
+            lock.release()
+    assert woken_calls(lines, expected.count("epoll_wait")) == expected
+
+
+def traced_wait(log, code: str, path: str, before: float, end) -> list[str]:
+    """Trace a waiter, up to its win: ``end`` frees the lock, and is told the tracer's PID."""
+    strace = tool("strace", "-o", os.devnull, sys.executable, "-c", "pass")
+    command = [strace, "-o", str(log), sys.executable, "-c", WAITER % code, path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=os.path.dirname(path)) as waiter:
         asked = time.monotonic()
 
         def sleeps() -> bool:
@@ -341,17 +353,45 @@ def test_the_system_calls_between_wake_and_win(directory, tmp_path, code, expect
             return "inotify_add_watch" in traced and traced.splitlines()[-1].startswith(SLEEPS)
 
         wait_until(lambda: sleeps() and time.monotonic() - asked > before, "it sleeps")
-        held[len(held) // 2].release()
+        end(waiter.pid)
         assert waiter.communicate(timeout=30)[0] == b"won"
-    for lock in held:
-        if lock.held:
-            lock.release()
     lines = log.read_text(errors="replace").splitlines()
-    won = max(i for i, line in enumerate(lines) if line.startswith("linkat("))
-    sleeps_at = [i for i in range(won) if lines[i].startswith(SLEEPS)]
-    woken = sleeps_at[-1 - expected.count("epoll_wait")]
-    names = [line.partition("(")[0] for line in lines[woken + 1 : won + 1]]
-    assert [NAMES.get(name, name) for name in names] == expected
+    return lines[: 1 + max(i for i, line in enumerate(lines) if line.startswith("linkat("))]
+
+
+def woken_calls(lines: list[str], sleeps: int = 0) -> list[str]:
+    """Name the calls between the last wake and the win; so many sleeps are among them."""
+    sleeps_at = [i for i, line in enumerate(lines) if line.startswith(SLEEPS)]
+    names = [line.partition("(")[0] for line in lines[sleeps_at[-1 - sleeps] + 1 :]]
+    return [NAMES.get(name, name) for name in names]
+
+
+@pytest.mark.parametrize("before", [0, QUEUED], ids=["soon", "from the queue"])
+def test_between_the_death_of_a_holder_and_the_win_nothing_is_looked_at_twice(
+    directory, tmp_path, before
+):
+    """A try at the event, one judgement, one removal, one try.
+
+    The event comes a moment before the kernel drops the witness.  So that the try finds it dropped,
+    the waiter is stopped meanwhile.
+    """
+    path = os.path.join(tempfile.mkdtemp(dir=directory), "wait.lock")
+    with Child() as holder:
+        holder.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+
+        def die(tracer: int) -> None:
+            waiter = child_of(tracer)
+            os.kill(waiter, signal.SIGSTOP)
+            wait_until(lambda: state_of(waiter) in ("T", "t"), "it is stopped")
+            holder.kill()
+            os.kill(waiter, signal.SIGCONT)
+
+        lines = traced_wait(tmp_path / "calls", WAITS["plain"][0], path, before, die)
+    calls = woken_calls(lines)
+    assert calls[:6] == [*WIN, "openat", "fcntl", "close"]
+    assert calls.count("linkat") == 2
+    assert calls.count("unlink") == calls.count("access") == 1
+    assert "inotify_add_watch" not in calls
 
 
 @pytest.fixture(scope="module")
