@@ -28,6 +28,7 @@ from semlock._core.records import (
     clean_tag,
     info_of,
     parse_integer,
+    put_field,
     restamp_text,
     text_of,
 )
@@ -83,7 +84,7 @@ def decode(content: bytes) -> LockInfo:
     for line in text.removeprefix(_BYTE_ORDER_MARK).split("\n"):
         key, equals, value = line.partition("=")
         if equals:
-            fields[key.strip()] = value.strip()
+            put_field(fields, key.strip(), value.strip())
     pid, timestamp = _integer(fields, "pid"), _integer(fields, "timestamp")
     return info_of(fields, pid if pid > 0 else None, timestamp)
 

@@ -6,6 +6,7 @@
 #include "core.h"
 
 #define TOKEN 32
+#define FIRST 4    /* bytes by which a record begins: "pid=" of a text record */
 #define SMALL 1024 /* bytes that are not worth an allocation */
 
 int
@@ -137,6 +138,19 @@ semlock_fill(semlock_lock *lock, semlock_pool *pool, const semlock_record *recor
     return make_durable(file, pool, record->durability, before == record->length);
 }
 
+/* Does a line behind `head` begin like the record itself?  Of a text record's key that comes
+ * twice the last line counts, so a record that was appended to this one took the lock over. */
+static int
+is_appended_to(const char *bytes, int length, int head)
+{
+    int found = 0;
+
+    for (int at = head; at >= FIRST && at + FIRST <= length && !found; at++) {
+        found = bytes[at - 1] == '\n' && memcmp(bytes + at, bytes, FIRST) == 0;
+    }
+    return found;
+}
+
 /* Are these bytes the record of this object?  A program that parses and rewrites a record, to
  * change its time, may move the token; a format without a token is compared as a whole. */
 static int
@@ -148,7 +162,8 @@ is_record_of(const semlock_lock *lock, const char *bytes, int length)
         found = bytes[at] == lock->token[0] && memcmp(bytes + at, lock->token, TOKEN) == 0;
     }
     return found && length >= lock->head &&
-           semlock_hash(SEMLOCK_NO_HASH, bytes, (size_t)lock->head) == lock->content;
+           semlock_hash(SEMLOCK_NO_HASH, bytes, (size_t)lock->head) == lock->content &&
+           (lock->token_at < 0 || !is_appended_to(bytes, length, lock->head));
 }
 
 /* Does the open file have the record of this object? 1, 0, or an error. */

@@ -185,6 +185,7 @@ def encode_text(
         witness_at=witness_at,
         mode=mode,
         durability=durability,
+        head=len(lines[0]),  # another process before this position: taken over
         in_place=in_place,
         detached=detached,
     )
@@ -228,7 +229,7 @@ def decode_text(content: bytes) -> LockInfo:
     for line in text.split("\n"):
         key, equals, value = line.removesuffix("\r").partition("=")
         if equals:
-            fields[key.strip(_BLANKS)] = value
+            put_field(fields, key.strip(_BLANKS), value)
     ours = not _OWN_KEYS.isdisjoint(fields)
     for key, value in fields.items():
         if not ours or key not in _TEXTS:
@@ -236,6 +237,18 @@ def decode_text(content: bytes) -> LockInfo:
     if "timestamp" not in fields and not ours and text.endswith("\n"):
         return info_of(fields, _usable_pid(fields), None)
     return decode_fields(fields)
+
+
+def put_field(fields: dict[str, str], key: str, value: str) -> None:
+    """Enter a field of a text record; of a repeated key the last one counts.
+
+    A second ``pid`` is another program's, which appended its record.  What semlock wrote to
+    identify the first process doesn't identify that one.
+    """
+    if key == "pid" and key in fields:
+        for own in ("host", *_OWN_KEYS):
+            fields.pop(own, None)
+    fields[key] = value
 
 
 def restamp_text(content: bytes, info: LockInfo, now: float) -> bytes | None:  # noqa: ARG001

@@ -171,6 +171,39 @@ def test_nobody_says_that_the_thief_keeps_the_holders_kernel_lock(kind, tmp_path
         lock.release()
 
 
+@pytest.mark.parametrize("how", ["appended", "not truncated"])
+@pytest.mark.parametrize("kind", ["plain", "sema", "semats"])
+def test_a_record_in_the_file_that_leaves_the_token_is_noticed(kind, how, tmp_path, claim):
+    lock = held(kind, tmp_path, claim)
+    time.sleep(
+        0.03 if kind == "plain" else 0
+    )  # longer than a file's time and the clock are apart
+    before = content_of(lock.path)
+    if how == "appended":
+        overwrite(lock.path, before + TEXT)
+    else:
+        overwrite(lock.path, b"pid=99999" + before[before.index(b"\n") :])
+    after = content_of(lock.path)
+    found = lock.status()
+    if how == "appended":
+        assert (found.info.pid, found.info.token) == (os.getppid(), None)
+        assert (found.verdict, "written over" in found.evidence) == ("unknown", True)
+    for act in (lock.check, lock.refresh, lock.release):
+        with pytest.raises(semlock.LockLostError):
+            act()
+    assert content_of(lock.path) == after
+
+
+@pytest.mark.parametrize("kind", ["plain", "sema", "semats"])
+def test_a_line_that_names_no_process_takes_nothing_over(kind, tmp_path, claim):
+    lock = held(kind, tmp_path, claim)
+    time.sleep(0.03 if kind == "plain" else 0)
+    overwrite(lock.path, content_of(lock.path) + b"note=pid=7\npidfile=7\n")
+    lock.check()
+    lock.release()
+    assert not os.path.exists(lock.path)
+
+
 def test_auto_refresh_leaves_an_emergencys_record_and_tells_the_holder(tmp_path):
     told = []
     lock = task.TaskLock(
