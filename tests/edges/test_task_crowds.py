@@ -369,7 +369,10 @@ def test_a_crowd_in_trio_that_is_cancelled_at_once_ends_in_many_steps(path, let_
                 if let_go:
                     holder.release()
                 nursery.cancel_scope.cancel()
-            assert max(after - before for before, after in itertools.pairwise(steps)) <= 128
+            # Two steps of 64 may end between two looks, and a few that were not asleep.
+            assert (
+                max(after - before for before, after in itertools.pairwise(steps)) < CROWD / 2
+            )
             hub = hub_here()
             assert (hub.waits, hub.lines) == (set(), {})
         if not let_go:
