@@ -56,6 +56,19 @@
  *                          OK: no; HELD, TURN: waiters come first, and each lock
  *                          is held, or one is free
  *   semlock_probe          one of SEMLOCK_RUNS to SEMLOCK_ZOMBIE
+ *   semlock_ticket_state   one of SEMLOCK_TICKET_DEAD to SEMLOCK_TICKET_NONE
+ *   semlock_queue_exists, semlock_waiting_in_turn
+ *                          1 or 0
+ *   semlock_waiting_told   how many of the marks belong to the wait
+ *   semlock_events_take    an event source; -1: none is to be had
+ *   semlock_events_read    how many marks were read
+ *   semlock_folder_watch   the mark of the directory; an error where none is watched
+ *   semlock_folder_changes how many changes were read
+ *   semlock_identify, semlock_start_time
+ *                          0
+ *   semlock_boot_number, semlock_boot_time, semlock_life, semlock_busy,
+ *   semlock_thread, semlock_now_ns
+ *                          a number, and no error
  *
  * Only semlock_waiting_sleep, _wait and _take block.  A call keeps no state
  * outside of the structures that its caller owns, except the state of the
@@ -138,7 +151,17 @@
 #define SEMLOCK_CONTENDED_NS 100000000 /* how long it then counts as contended */
 #define SEMLOCK_AGAIN_NS 50000         /* a try so soon after a release is a reacquire */
 
-/* The state of a ticket's owner. */
+/* The state of a ticket's owner.
+ *
+ *   NONE --> WAITS          its owner creates it: a FIFO with a writer (Linux), a file with a
+ *                           flock (macOS, BSDs), a file deleted on close (Windows)
+ *   WAITS --> WAITS, late   a waiter behind it wins out of turn and renames it; its owner
+ *                           restores the name.  Windows: WAITS --> NONE --> WAITS
+ *   WAITS --> HOLDS         its owner wins, and marks it by a flock (not on Windows)
+ *   WAITS, HOLDS --> NONE   its owner leaves the queue, or releases the lock
+ *   WAITS, HOLDS --> DEAD   its owner ends: the FIFO has no writer, the flock is dropped
+ *   DEAD --> NONE           a process that finds it removes it; on Windows the system does
+ */
 #define SEMLOCK_TICKET_DEAD 0
 #define SEMLOCK_TICKET_WAITS 1
 #define SEMLOCK_TICKET_HOLDS 2 /* it holds the lock; the ticket ends at the release */

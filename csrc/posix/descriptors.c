@@ -22,6 +22,18 @@
 #define A_FILE 1 /* identified by device and inode */
 #define SIGNED 2 /* has no inode of its own; identified by our signature */
 
+/* What is known of one descriptor number.
+ *
+ *   kind     dev, ino    state
+ *   OTHER    not valid   the program's, or not in use
+ *   A_FILE   valid       ours, if fstat or the file position says the same
+ *   SIGNED   0           ours, if it has our signature
+ *
+ *     OTHER --keep--> A_FILE, SIGNED   a descriptor that stays open beyond a call
+ *     A_FILE, SIGNED --> OTHER         before it is closed; if it is found not to be ours,
+ *                                      without a close; in a forked child, all of them
+ *     A_FILE <--keep--> SIGNED         the program closed it, and the number came again
+ */
 typedef struct {
     uint64_t dev;
     uint64_t ino;

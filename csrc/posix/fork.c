@@ -18,7 +18,26 @@
 #define FIRST_PAUSE 2000
 #define LAST_PAUSE 1000000
 
-/* This belongs to the process, not to a pool: each interpreter can have a pool of its own, and
+/* The gate.
+ *
+ *   forking  busy   state
+ *   0        0      no call is running
+ *   0        n      n calls are running, and more may begin
+ *   f        n      f threads are about to fork, and wait for the n calls, FORK_PATIENCE at
+ *                   most; a call that begins now waits, and is not counted meanwhile
+ *   f        0      they fork; the forking thread itself may call (`forks_here`)
+ *
+ *     0, n --before_fork--> f, n --leave--> f, 0 --fork--> 0, n    the parent
+ *                                                    `---> 0, 0    the child, of the next life
+ *
+ * Whose life is it?
+ *
+ *   mark 1, or pid is ours      no fork: the stored life counts
+ *   mark 0, or pid is another   a fork: one thread (`renewer`) closes copies of descriptors,
+ *                               resets both counters, adds 1 to `life` and sets the mark
+ *   pool->life is another       that pool is reset, by its first call
+ *
+ * This belongs to the process, not to a pool: each interpreter can have a pool of its own, and
  * its memory may be freed when another interpreter forks. */
 static struct {
     int64_t *mark;   /* memory that reads zero after a fork; NULL where there is none */

@@ -6,6 +6,16 @@
 
 #include "posix/system.h"
 
+/* A row is one descriptor of the program.
+ *
+ *   count  kernel      state
+ *   0      any         empty
+ *   1      EXCLUSIVE   one object holds it; every other try is HELD
+ *   n      SHARED      n readers hold it by this descriptor; other readers come in, by another
+ *                      descriptor of the same file in a row of their own; a writer is HELD
+ *
+ *     0 --take--> 1 --take, as a reader--> 2 ...    each back by give; the last one unlocks
+ */
 #define LENT_ROOM 256
 static struct {
     int64_t busy; /* the life of the process whose thread uses the table, 0: none */

@@ -62,3 +62,14 @@ def test_a_file_is_one_room(file):
     # The header of the calls is one file because cffi reads one.
     if file != "semlock_api.h":
         assert len((CSRC / file).read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_the_header_says_what_each_call_returns():
+    text = (CSRC / "semlock_api.h").read_text(encoding="utf-8")
+    table = text[text.index("WHAT EACH CALL RETURNS") : text.index("/* Outcomes. */")]
+    told = set()
+    for name, more in re.findall(r"(semlock_\w+)((?:, _\w+)*)", table):
+        told |= {name, *(name + end for end in more.replace(",", "").split())}
+    calls = set(re.findall(r"^(?:u?int\w*) (semlock_\w+)\(", text, re.MULTILINE))
+    assert len(calls) > 30
+    assert calls - told == set()
