@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import sys
 
-from semlock._core.records import clean_tag
 from semlock._systems.sidecar_held import FileLockHandle, HeldEntry
 from semlock._systems.sidecar_lock import SidecarLock
 from semlock._systems.sidecar_manager import (
@@ -31,8 +30,6 @@ from semlock._systems.sidecar_manager import (
 from semlock._systems.sidecar_record import decode, default_payload, restamp
 from semlock._systems.sidecar_target import RECLAIM_SUFFIX, SUFFIX, normalize
 from semlock._systems.sidecar_terms import (
-    DEFAULT_RETRY,
-    FAIL_CLOSED,
     STALE,
     FileLockStaleError,
     FileLockTimeoutError,
@@ -45,19 +42,14 @@ from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
     from typing import Any, TypeVar, overload
 
     from typing_extensions import Unpack
 
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.options import Durability
-    from semlock._systems.sidecar_judging import ShouldReclaim, ShouldRemove
-    from semlock._systems.sidecar_lock import Payload
     from semlock._systems.sidecar_manager import FileLockOptions
-    from semlock._systems.sidecar_terms import StaleRecovery
-    from semlock._waiting.waiter import Schedule
 
     T = TypeVar("T")
 
@@ -97,27 +89,15 @@ def create_file_lock_manager(key: str) -> FileLockManager:
 def acquire_file_lock(
     target: StrPath,
     *,
-    payload: Payload = default_payload,
     manager_key: str | None = None,
-    lock_path: StrPath | None = None,
-    stale: float | None = STALE,
-    timeout: float | None = None,
-    retry: Schedule | Mapping[str, Any] = DEFAULT_RETRY,
-    stale_recovery: StaleRecovery = FAIL_CLOSED,
-    allow_reentrant: bool = False,
-    should_reclaim: ShouldReclaim | None = None,
-    should_remove_stale_lock: ShouldRemove | None = None,
-    metadata: dict[str, Any] | None = None,
-    mode: int = 0o644,
-    make_dirs: bool = False,
-    durability: Durability = "full",
+    **options: Unpack[FileLockOptions],
 ) -> FileLockHandle:
     """Lock a target by the file ``<target>.lock``; all times are in seconds.
 
     :payload:                   gives the JSON object of the record, anew for each try
     :manager_key:               whose table the lock is entered in; by default the target's
     :lock_path:                 another place for the lock file
-    :stale:                     the age after which a lock is stale; ``None``: never
+    :stale:                     the age after which a lock is stale, 30; ``None``: never
     :timeout:                   how long to wait: ``None`` for ever, 0 for one try
     :retry:                     the number of tries and the pauses between them
     :stale_recovery:            ``"fail-closed"``: a stale lock is an error;
@@ -126,29 +106,13 @@ def acquire_file_lock(
     :should_reclaim:            asked with a ``ReclaimQuestion`` instead of the age rule
     :should_remove_stale_lock:  asked with a ``StaleSnapshot``; without it none is removed
     :metadata:                  shown by ``held_entries``
-    :mode, make_dirs, durability:  as for ``semlock.Lock``; the target's own directory is
-                                made in any case
+
+    The other options are those of ``SidecarLock``.  The target's own directory is made in any
+    case.
 
     Raises ``FileLockTimeoutError`` or ``FileLockStaleError``.
     """
-    return Acquisition(
-        manager_key,
-        target,
-        _frame(1),
-        payload=payload,
-        lock_path=lock_path,
-        stale=stale,
-        timeout=timeout,
-        retry=retry,
-        stale_recovery=stale_recovery,
-        allow_reentrant=allow_reentrant,
-        should_reclaim=should_reclaim,
-        should_remove_stale_lock=should_remove_stale_lock,
-        metadata=metadata,
-        mode=mode,
-        make_dirs=make_dirs,
-        durability=durability,
-    ).run()
+    return Acquisition(manager_key, target, _frame(1), **options).run()
 
 
 async def acquire_file_lock_async(
@@ -222,18 +186,12 @@ def status(
 def _lock_at(
     path: str,
     *,
-    tag: str | None = None,
     stale: float | None = STALE,
     kind: type[SidecarLock] = SidecarLock,
     **options: Any,
 ) -> SidecarLock:
-    """Make the lock of which this is the file.  A tag is a member of its payload."""
-    if tag is not None:
-        tag = clean_tag(tag)
-        options["payload"] = lambda: {**default_payload(), "tag": tag}
-    lock = kind(path.removesuffix(SUFFIX), lock_path=path, stale=stale or None, **options)
-    lock.tag = tag
-    return lock
+    """Make the lock of which this is the file."""
+    return kind(path.removesuffix(SUFFIX), lock_path=path, stale=stale or None, **options)
 
 
 SYSTEM = System(

@@ -27,7 +27,9 @@ class AsyncKernelLock(AsyncFileForm, KernelLock):  # type: ignore[misc]  # it re
 
     if TYPE_CHECKING:
 
-        def __init__(self, path: StrPath, **options: Unpack[KernelOptions]) -> None: ...
+        def __init__(
+            self, path: StrPath, *, shared: bool = False, **options: Unpack[KernelOptions]
+        ) -> None: ...
 
     def _line_name(self) -> tuple[object, ...] | None:
         # Readers and writers stand in lines of their own: the first of a line asks the kernel for

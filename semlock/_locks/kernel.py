@@ -7,7 +7,7 @@ import os
 from semlock._core import capi
 from semlock._core.paths import absolute
 from semlock._locks.lock import TextLock
-from semlock._stores.file import InFiles
+from semlock._stores.file import InFiles, only_known
 from semlock._stores.kernel import InKernel, handle_of, path_of
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     class KernelOptions(TypedDict, total=False):
         """What a kernel lock can be told; ``semlock.KernelLock`` says what it means."""
 
-        shared: bool
         tag: str | None
         timeout: float | None
         retry: Schedule | None
@@ -48,6 +47,11 @@ def _absolute(path: StrPath) -> str:
     if is_by_dots or not stripped or stripped.endswith(":"):
         return os.path.realpath(text)
     return absolute(stripped)
+
+
+# What is about the record of a lock.
+_REFUSED = ("policy", "durability", "heartbeat", "on_lost")
+_WHY = "it has no record, and the kernel ends it with its holder. Lock has one"
 
 
 class KernelLock(InKernel, TextLock):
@@ -84,29 +88,20 @@ class KernelLock(InKernel, TextLock):
         path: StrPath,
         *,
         shared: bool = False,
-        tag: str | None = None,
-        timeout: float | None = None,
-        retry: Schedule | None = None,
-        mode: int = 0o644,
-        exact_mode: bool = False,
-        make_dirs: bool = False,
-        reentrant: bool = False,
-        held_by: HeldBy | None = None,
-        fair: bool = False,
-        on_wait: Callable[[LockStatus, float], object] | None = None,
-        cancel_check: Callable[[], object] | None = None,
+        **options: Unpack[KernelOptions],
     ) -> None:
-        self._options: dict[str, Any] = {
-            "tag": tag, "timeout": timeout, "retry": retry, "mode": mode,
-            "exact_mode": exact_mode, "make_dirs": make_dirs, "reentrant": reentrant,
-            "held_by": held_by, "fair": fair, "on_wait": on_wait, "cancel_check": cancel_check,
-        }  # fmt: skip
-        InFiles.__init__(self, path, **self._options)
+        only_known(self, options, _REFUSED, _WHY)
+        self._options: Any = options
+        InFiles.__init__(self, path, **options)
         # The root has no directory beside it for a queue.
-        self._begin(shared=shared, fair=fair, fd=None, queued=self.path != os.sep)
+        self._begin(
+            shared=shared, fair=bool(options.get("fair")), fd=None, queued=self.path != os.sep
+        )
 
     @classmethod
-    def from_fd(cls, fd: object, **options: Unpack[KernelOptions]) -> Self:
+    def from_fd(
+        cls, fd: object, *, shared: bool = False, **options: Unpack[KernelOptions]
+    ) -> Self:
         """Lock a file that the caller has open, by that descriptor, which is never closed.
 
         ``fd`` is a descriptor or has ``fileno()``; the file must stay open as long as the object is
@@ -115,9 +110,9 @@ class KernelLock(InKernel, TextLock):
         """
         number = handle_of(fd)
         path, leads_there = path_of(number)
-        lock = cls(path, **options)
+        lock = cls(path, shared=shared, **options)
         lock._begin(
-            shared=bool(options.get("shared")),
+            shared=shared,
             fair=bool(options.get("fair")),
             fd=number,
             queued=leads_there,
@@ -131,8 +126,8 @@ class KernelLock(InKernel, TextLock):
         """
         cls = type(self)
         if self._lent is not None:
-            return cls.from_fd(self._lent, **(self._options | {"shared": True}))
-        return cls(self.path, **(self._options | {"shared": True}))
+            return cls.from_fd(self._lent, shared=True, **self._options)
+        return cls(self.path, shared=True, **self._options)
 
     @property
     def is_shared(self) -> bool:

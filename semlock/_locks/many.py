@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import FrameType
-    from typing import Any, TypeVar
+    from typing import Any, TypeVar, overload
 
     from semlock._core.status import StrPath
     from semlock._waiting.steps import Steps
@@ -42,14 +42,40 @@ _to_end: list[Waiter] = []
 _FEW = 32
 
 
-def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | None]:
+if TYPE_CHECKING:
+
+    @overload
+    def try_acquire_many(paths_or_locks: Iterable[StrPath | Lock]) -> list[Lock | None]: ...
+    @overload
+    def try_acquire_many(
+        paths_or_locks: Iterable[StrPath | BaseLock],
+    ) -> list[BaseLock | None]: ...
+
+
+def try_acquire_many(paths_or_locks: Iterable[Any]) -> list[Any]:
     """Try many locks in one call of the core, which holds no GIL.
 
-    For each path or ``Lock`` in order: the lock if it was taken, else ``None``.  Tools that
-    poll should make their ``Lock`` objects once and pass those.
+    For each path or lock in order: the lock if it was taken, else ``None``.  Tools that poll
+    should make their ``Lock`` objects once and pass those.  A lock of another class is tried by
+    its own ``try_acquire``, after the ``Lock`` objects.
     """
-    locks = [item if isinstance(item, Lock) else Lock(item) for item in paths_or_locks]
-    return try_many(locks, sys._getframe(1))
+    frame = sys._getframe(1)
+    locks = [item if isinstance(item, BaseLock) else Lock(item) for item in paths_or_locks]
+    plain = [lock for lock in locks if isinstance(lock, Lock)]
+    if len(plain) == len(locks):
+        return try_many(locks, frame)
+    before = [inside.native(lock).serial for lock in locks]
+    try:
+        won = iter(try_many(plain, frame))
+        first = [next(won) if isinstance(lock, Lock) else None for lock in locks]
+        return [
+            lock if taken or (not isinstance(lock, Lock) and lock.try_acquire()) else None
+            for lock, taken in zip(locks, first, strict=True)
+        ]
+    except BaseException:
+        for lock, serial in zip(locks, before, strict=True):
+            inside.undo(lock, serial)
+        raise
 
 
 def try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> list[Any]:

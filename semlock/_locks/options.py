@@ -17,13 +17,12 @@ if TYPE_CHECKING:
     Durability: TypeAlias = Literal["safe", "full", "data", "none"]
     HeldBy: TypeAlias = Literal["thread", "task", "object"]
 
-    class LockOptions(TypedDict, total=False):
-        """What every lock can be told; ``semlock.Lock`` says what it means."""
+    class PlainOptions(TypedDict, total=False):
+        """What every lock can be told, without ``retry``, which some take in another form too."""
 
         tag: str | None
         timeout: float | None
         policy: Policy | None
-        retry: Schedule | None
         durability: Durability
         mode: int
         exact_mode: bool
@@ -35,6 +34,11 @@ if TYPE_CHECKING:
         on_lost: Callable[[Any, LockLostError], object] | None
         on_wait: Callable[[LockStatus, float], object] | None
         cancel_check: Callable[[], object] | None
+
+    class LockOptions(PlainOptions, total=False):
+        """What every lock can be told; ``semlock.Lock`` says what it means."""
+
+        retry: Schedule | None
 
 
 class _FromLock:

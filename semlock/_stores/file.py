@@ -25,7 +25,7 @@ from semlock._waiting.waiter import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import FrameType, TracebackType
     from typing import Any
 
@@ -388,13 +388,17 @@ class InFiles(FileRecord):
         self._lay_out()
 
 
-def only_known(lock: InFiles, options: Mapping[str, object]) -> None:
-    """Refuse an option that no lock has, with the name of the class that was called."""
+def only_known(
+    lock: InFiles, options: Mapping[str, object], refused: Iterable[str] = (), why: str = ""
+) -> None:
+    """Refuse an option that no lock has, or not this one, with the name of the class called."""
     for name in options:
         if name not in _OPTIONS:
             raise TypeError(
                 f"{type(lock).__name__}() got an unexpected keyword argument {name!r}"
             )
+        if name in refused:
+            raise TypeError(f"{type(lock).__name__} has no {name}: {why}")
 
 
 _OPTIONS = frozenset(InFiles.__init__.__kwdefaults__ or ())

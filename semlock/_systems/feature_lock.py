@@ -98,9 +98,7 @@ class FeatureLock(FileLock):
         stale_seconds: float | None = STALE_SECONDS,
         **options: Unpack[LockOptions],
     ) -> None:
-        only_known(self, options)
-        if "tag" in options:
-            raise TypeError("the record of a feature lock has no place for a tag")
+        only_known(self, options, ("tag",), "its record, pid:timestamp, has no place for one")
         self.feature = feature
         rule = stale(stale_seconds)
         if options.setdefault("policy", rule) is None:

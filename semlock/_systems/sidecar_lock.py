@@ -1,20 +1,21 @@
-"""The sidecar lock itself: one try, what its failure means, and the wait between tries."""
+"""The sidecar lock itself: its options, one try, and what is done while it is held."""
 
 from __future__ import annotations
 
 import errno
-import sys
 import threading
-from time import monotonic, monotonic_ns, time
+from functools import partial
+from sys import _getframe as _frame
+from time import monotonic_ns, time
 
 from semlock._core import capi, events, explain
-from semlock._core.capi import NESTED, OK, POOL, try_lock
+from semlock._core.capi import NESTED, OK, POOL, try_anyway, try_lock
 from semlock._core.errors import LockLostError
 from semlock._core.paths import absolute
-from semlock._core.seconds import FOREVER, GUARD_PATIENCE, checked_timeout
-from semlock._core.status import GUARD_PAUSE
-from semlock._locks.options import OWN_TIMEOUT
-from semlock._systems.sidecar_judging import ALONE, Alone, Judging
+from semlock._core.records import clean_tag
+from semlock._core.seconds import FOREVER
+from semlock._stores.file import only_known
+from semlock._systems.sidecar_judging import ALONE, Alone
 from semlock._systems.sidecar_record import compose, decode, default_payload, restamp
 from semlock._systems.sidecar_target import (
     SUFFIX,
@@ -32,8 +33,8 @@ from semlock._systems.sidecar_terms import (
     Stale,
     timeout_error,
 )
-from semlock._waiting.steps import Call, Pause, Wins, run, run_async
-from semlock._waiting.waiter import PauseWhileHeld, Waiter
+from semlock._systems.sidecar_waiting import Waiting
+from semlock._waiting.steps import Call, insisting, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -41,11 +42,12 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any, TypeAlias
 
+    from typing_extensions import Unpack
+
     from semlock._core.identity import Process
     from semlock._core.records import LockInfo
-    from semlock._core.status import LockStatus, StrPath
-    from semlock._core.verdicts import Policy
-    from semlock._locks.options import Durability
+    from semlock._core.status import StrPath
+    from semlock._locks.options import PlainOptions
     from semlock._stores.store import Attempt
     from semlock._systems.sidecar_judging import ShouldReclaim, ShouldRemove
     from semlock._systems.sidecar_terms import StaleRecovery
@@ -54,15 +56,13 @@ if TYPE_CHECKING:
 
     Payload: TypeAlias = Callable[[], Any]
 
-_frame = sys._getframe
-
 _TRIES = 10
 
 # How long to ignore that the path is free after a try of a free path has failed.
 _DEAF = 0.005
 
 
-class SidecarLock(Judging):
+class SidecarLock(Waiting):
     """A lock in a JSON file beside its target: ``state.json`` is locked by ``state.json.lock``.
 
     :target:                    what is locked; its directory is made where it is missing
@@ -78,8 +78,9 @@ class SidecarLock(Judging):
     :policy:                    what it permits is removed and taken; it replaces the four
                                   options about staleness
 
-    The other options are those of ``semlock.Lock``.  ``acquire`` raises ``FileLockStaleError``
-    and ``FileLockTimeoutError``; ``try_acquire`` gives ``False`` for a stale lock too.
+    The other options are those of ``semlock.Lock``; ``tag`` is a member of the default payload.
+    ``acquire`` raises ``FileLockStaleError`` and ``FileLockTimeoutError``; ``try_acquire`` gives
+    ``False`` for a stale lock too.
     """
 
     __slots__ = (
@@ -96,20 +97,14 @@ class SidecarLock(Judging):
         payload: Payload = default_payload,
         lock_path: StrPath | None = None,
         stale: float | None = STALE,
-        timeout: float | None = None,
         retry: Schedule | Mapping[str, Any] = DEFAULT_RETRY,
         stale_recovery: StaleRecovery = FAIL_CLOSED,
         should_reclaim: ShouldReclaim | None = None,
         should_remove_stale_lock: ShouldRemove | None = None,
-        policy: Policy | None = None,
-        durability: Durability = "full",
-        mode: int = 0o644,
-        make_dirs: bool = False,
-        reentrant: bool = False,
-        heartbeat: float | None = None,
-        on_lost: Callable[[SidecarLock, LockLostError], object] | None = None,
-        on_wait: Callable[[LockStatus, float], object] | None = None,
+        **options: Unpack[PlainOptions],
     ) -> None:
+        if options:
+            only_known(self, options)
         for name, function in (
             ("payload", payload),
             ("should_reclaim", should_reclaim),
@@ -122,6 +117,11 @@ class SidecarLock(Judging):
                 f"stale_recovery is {FAIL_CLOSED!r} or {REMOVE_IF_UNCHANGED!r}, "
                 f"not {stale_recovery!r}"
             )
+        if (tag := options.get("tag")) is not None:
+            if payload is not default_payload:
+                raise TypeError('with a payload of its own a lock has its tag there, as "tag"')
+            tag = clean_tag(tag)
+            payload = lambda: {**default_payload(), "tag": tag}  # noqa: E731
         age_rule = Stale(stale)
         self.normalized_target_path = normalize(target)
         self._payload = payload
@@ -129,21 +129,15 @@ class SidecarLock(Judging):
         self._stale_recovery = stale_recovery
         self._should_reclaim = should_reclaim
         self._should_remove = should_remove_stale_lock
-        self._given_policy = policy
+        self._given_policy = options.get("policy")
         self._mutex = threading.RLock()
         self._next: capi.Record | None = None
+        if self._given_policy is None:
+            options["policy"] = age_rule
         super().__init__(
             self.normalized_target_path + SUFFIX if lock_path is None else absolute(lock_path),
-            timeout=timeout,
-            policy=age_rule if policy is None else policy,
             retry=RetryOptions.of(retry),
-            durability=durability,
-            mode=mode,
-            make_dirs=make_dirs,
-            reentrant=reentrant,
-            heartbeat=heartbeat,
-            on_lost=on_lost,
-            on_wait=on_wait,
+            **options,
         )
 
     @property
@@ -204,17 +198,6 @@ class SidecarLock(Judging):
             self._undo(before)
             raise
 
-    async def acquire_async(self, timeout: float | None = OWN_TIMEOUT) -> None:
-        """Take the lock, waiting in the event loop instead of in the thread.
-
-        The callbacks may be coroutine functions.  When the task is cancelled nothing is held.
-        """
-        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
-        if limit is not None:
-            limit = checked_timeout(limit)
-        steps = self._acquiring(limit, _frame(1), may_deadlock=False)
-        await run_async(steps, Wins((self,)))
-
     def _acquiring(
         self,
         timeout: float | None,
@@ -234,39 +217,53 @@ class SidecarLock(Judging):
         self, timeout: float | None, frame: FrameType, manager: Alone, *, may_deadlock: bool
     ) -> Steps[None]:
         """Try until the lock is won, or nothing is left of the time or the retries."""
-        began = monotonic()
-        waiter = None
+        asked = capi.now_ns()
+        waiter = won = None
         # A thread's wait for its own lock is an error only if nothing would ever end it.
         retries = getattr(self._retry, "retries", 0)
         endless = may_deadlock and (timeout is None or timeout >= FOREVER) and retries is None
-        until = 0.0
-        free = False
-        while not manager.join():
-            if not manager.blocks() and (
-                yield from self._attempt(frame, manager, endless=endless)
-            ):
-                return
-            rest = until - monotonic()
-            if rest <= 0:
-                if until == 0.0 and (sink := events.sink) is not None:
-                    sink.waits(self)
-                if waiter is None:
-                    left = None if timeout is None else timeout - (monotonic() - began)
-                    waiter = Waiter(left, self._retry, of=self)
-                pause = waiter.next_pause()
-                if pause is None:
-                    raise timeout_error(self, monotonic() - began)
-                rest = pause
-                until = monotonic() + rest
-            # If others are faster after the lock got free, the rest of the pause follows, so that
-            # the schedule is kept.  A free path that can't be taken is being worked on: ignore
-            # events for a moment.
-            free = yield (
-                Pause(min(rest, _DEAF)) if free else PauseWhileHeld(rest, self._native)
-            )
+        fair = bool(self._native.turns == capi.FAIR)
+        try:
+            try:
+                while not manager.join():
+                    first = waiter is None or waiter.in_turn(fair=fair)
+                    if first and not manager.blocks():
+                        attempt = self._attempt(
+                            frame, manager, endless=endless,
+                            anyway=waiter is not None, insists=timeout == 0,
+                        )  # fmt: skip
+                        if (yield from attempt):
+                            won = self._native
+                            return
+                    if timeout == 0:
+                        raise timeout_error(self, 0.0)
+                    if waiter is None:
+                        if (sink := events.sink) is not None:
+                            sink.waits(self)
+                        waiter = self._waits(timeout, asked, by_thread=may_deadlock)
+                    elif waiter.said == capi.FREE:
+                        waiter.postpone(_DEAF)  # a path that can't be taken is being worked on
+                    while True:
+                        if not (yield waiter):
+                            raise timeout_error(self, waiter.waited)
+                        if self._is_time_to_try(waiter):
+                            break
+            finally:
+                if waiter is not None:
+                    waiter.end(won)
+        except BaseException:
+            if waiter is not None:
+                waiter.end()  # again: an interrupt may have come before the call above
+            raise
 
     def _attempt(
-        self, frame: FrameType, manager: Alone, *, endless: bool = False
+        self,
+        frame: FrameType,
+        manager: Alone,
+        *,
+        endless: bool = False,
+        anyway: bool = False,
+        insists: bool = True,
     ) -> Steps[bool]:
         """Try once, and again at once while the path is free, a bounded number of times."""
         for turn in range(_TRIES):
@@ -274,7 +271,13 @@ class SidecarLock(Judging):
                 return False
             own = self._payload is default_payload  # which awaits nothing
             value = default_payload() if own else (yield Call(self._payload))
-            outcome = self._try_with(compose(value))
+            text = compose(value)
+            attempt = partial(self._try_with, text, try_anyway if anyway else try_lock)
+            outcome = attempt()
+            if outcome == capi.TURN and insists:
+                outcome = yield from insisting(attempt)
+            if outcome == capi.TURN:
+                return False
             if outcome == OK and not self._is_kept():
                 return False
             if outcome in (OK, NESTED):
@@ -296,14 +299,17 @@ class SidecarLock(Judging):
 
     def _try(self) -> int:
         """Try once, for a caller that tries many locks."""
+        return self._try_by(try_lock)
+
+    def _try_again(self) -> int:
+        return self._try_by(try_anyway)
+
+    def _try_by(self, attempt: Callable[[Any, Any], int]) -> int:
         if is_being_reclaimed(self.path) or self._is_anothers():
             return capi.HELD
         text = Call(self._payload).pause()
-        outcome = self._try_with(compose(text))
+        outcome = self._try_with(compose(text), attempt)
         return capi.HELD if outcome == OK and not self._is_kept() else outcome
-
-    def _try_again(self) -> int:
-        return self._try()
 
     def _judge(
         self, frame: FrameType, *, may_wait: bool, waiter: Attempt | None = None
@@ -319,7 +325,7 @@ class SidecarLock(Judging):
                 waiter.judged(look, self._native.look_at)
         return False
 
-    def _try_with(self, text: bytes) -> int:
+    def _try_with(self, text: bytes, attempt: Callable[[Any, Any], int] = try_lock) -> int:
         make_directory_of(self.normalized_target_path)
         record = capi.Record(
             text,
@@ -334,7 +340,7 @@ class SidecarLock(Judging):
         with self._mutex:
             self._next = record
             self._native.record = record.cdata
-            outcome: int = try_lock(self._native, POOL)
+            outcome = attempt(self._native, POOL)
             if outcome == OK:
                 self._record = self._next
         return outcome
@@ -369,30 +375,3 @@ class SidecarLock(Judging):
             if not done:
                 record.text = before  # what the file still contains
         return done
-
-    async def release_async(self) -> None:
-        """Release the lock as ``release`` does, waiting for the guard in the event loop."""
-        import asyncio  # noqa: PLC0415 - the caller has it
-
-        end = monotonic() + GUARD_PATIENCE
-        cancelled = None
-        while True:
-            endings = self._native.endings
-            try:
-                outcome = self._let_go()
-            except BaseException:
-                self._end(endings)
-                raise
-            if outcome not in (capi.GUARDED, -errno.EINTR) or monotonic() >= end:
-                break
-            try:
-                await asyncio.sleep(GUARD_PAUSE)
-            except asyncio.CancelledError as error:
-                # The lock must be released even if the task that releases it is cancelled.
-                cancelled = error
-        if outcome == capi.GUARDED:
-            raise explain.guarded_error(self.path, "released")
-        if outcome not in (OK, NESTED):
-            self._finish_release(outcome)
-        if cancelled is not None:
-            raise cancelled

@@ -9,20 +9,18 @@ from semlock._core.errors import SemlockError
 from semlock._systems.sidecar_held import FileLockHandle, Held, HeldEntry, State, state_of
 from semlock._systems.sidecar_judging import Alone
 from semlock._systems.sidecar_lock import SidecarLock
-from semlock._systems.sidecar_record import default_payload
-from semlock._systems.sidecar_terms import DEFAULT_RETRY, FAIL_CLOSED, STALE
 from semlock._waiting.steps import Wins, as_awaited, run, run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from types import FrameType
-    from typing import Any, TypedDict, TypeVar, overload
+    from typing import Any, TypeVar, overload
 
     from typing_extensions import Unpack
 
     from semlock._core.status import StrPath
-    from semlock._locks.options import Durability
+    from semlock._locks.options import PlainOptions
     from semlock._systems.sidecar_judging import ShouldReclaim, ShouldRemove
     from semlock._systems.sidecar_lock import Payload
     from semlock._systems.sidecar_terms import StaleRecovery
@@ -31,22 +29,18 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-    class FileLockOptions(TypedDict, total=False):
+    class FileLockOptions(PlainOptions, total=False):
         """The options of an acquisition; see ``acquire_file_lock``."""
 
         payload: Payload
         lock_path: StrPath | None
         stale: float | None
-        timeout: float | None
         retry: Schedule | Mapping[str, Any]
         stale_recovery: StaleRecovery
         allow_reentrant: bool
         should_reclaim: ShouldReclaim | None
         should_remove_stale_lock: ShouldRemove | None
         metadata: dict[str, Any] | None
-        mode: int
-        make_dirs: bool
-        durability: Durability
 
 
 _frame = sys._getframe
@@ -63,19 +57,9 @@ class Acquisition(Alone):
         target: StrPath,
         frame: FrameType,
         *,
-        payload: Payload = default_payload,
-        lock_path: StrPath | None = None,
-        stale: float | None = STALE,
-        timeout: float | None = None,
-        retry: Schedule | Mapping[str, Any] = DEFAULT_RETRY,
-        stale_recovery: StaleRecovery = FAIL_CLOSED,
         allow_reentrant: bool = False,
-        should_reclaim: ShouldReclaim | None = None,
-        should_remove_stale_lock: ShouldRemove | None = None,
         metadata: dict[str, Any] | None = None,
-        mode: int = 0o644,
-        make_dirs: bool = False,
-        durability: Durability = "full",
+        **options: Any,
     ) -> None:
         if metadata is not None and not isinstance(metadata, dict):
             raise TypeError(f"metadata is None or a dict, not {metadata!r:.60}")
@@ -83,20 +67,7 @@ class Acquisition(Alone):
             raise TypeError(f"allow_reentrant is True or False, not {allow_reentrant!r:.60}")
         self._frame = frame
         self._allow_reentrant = allow_reentrant
-        self._lock = SidecarLock(
-            target,
-            payload=payload,
-            lock_path=lock_path,
-            stale=stale,
-            timeout=timeout,
-            retry=retry,
-            stale_recovery=stale_recovery,
-            should_reclaim=should_reclaim,
-            should_remove_stale_lock=should_remove_stale_lock,
-            mode=mode,
-            make_dirs=make_dirs,
-            durability=durability,
-        )
+        self._lock = SidecarLock(target, **options)
         if manager is None:
             manager = f"semlock.file-lock:{self._lock.normalized_target_path}"
         state = manager if isinstance(manager, State) else state_of(manager)

@@ -87,11 +87,9 @@ class TaskLock(TakingOver):
         clock: Callable[[], float] = time.time,
         **options: Unpack[LockOptions],
     ) -> None:
-        only_known(self, options)
-        if "heartbeat" in options:
-            raise TypeError(
-                "a task lock has no heartbeat: its ttl says when to refresh it. Use auto_refresh"
-            )
+        only_known(
+            self, options, ("heartbeat",), "its ttl says when to refresh it. Use auto_refresh"
+        )
         for name, flag in (
             ("auto_refresh", auto_refresh),
             ("network", network),

@@ -283,6 +283,11 @@ class Waiter(Stoppable):
             if again_at is not None:
                 self._check = self._clock() + max(0, again_at - capi.now_ns()) / 1e9
 
+    def postpone(self, seconds: float) -> None:
+        """Skip a free lock for a moment, because it can't be taken yet."""
+        if self._wait is not None:
+            self._wait.later(self._wait.which, seconds)
+
     def follow(self, pid: int, start: int) -> None:
         """End the pause also when the holder's process ends, which its file does not show."""
         if self._wait is not None and not self._wait.follow(pid, start):

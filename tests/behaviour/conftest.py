@@ -306,15 +306,18 @@ def engine_world(name: str, request):
 ENGINES = ("memory-engine", "redis", "postgresql", "etcd", "directory")
 
 
-WORLDS = [*systems.NAMES, "ini", "kernel", "memory", *ENGINES]
+ON_FILES = [*systems.NAMES, "ini", "kernel"]
+WORLDS = [*ON_FILES, "memory", *ENGINES]
 # Where there are all kinds of locks: readers and writers, slots, and calls for several.
 ALL_KINDS = ["semlock", *ENGINES]
+# The worlds of those modules that are not about all.
+SOME = {"test_kinds": ALL_KINDS, "test_options": ON_FILES}
 
 
 def pytest_generate_tests(metafunc) -> None:
     if "world" in metafunc.fixturenames:
-        kinds = metafunc.module.__name__.endswith("test_kinds")
-        metafunc.parametrize("world", ALL_KINDS if kinds else WORLDS, indirect=True)
+        worlds = SOME.get(metafunc.module.__name__.rpartition(".")[2], WORLDS)
+        metafunc.parametrize("world", worlds, indirect=True)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 import semlock
 from semlock import sidecar
 from semlock._core.json_records import iso_time
+from semlock._systems.sidecar_manager import Acquisition
 from semlock.sidecar import (
     FileLockStaleError,
     FileLockTimeoutError,
@@ -119,7 +120,10 @@ class TestOptions:
          ("should_remove_stale_lock", None), ("metadata", None)],
     )  # fmt: skip
     def test_have_the_defaults_of_the_specification(self, name, default):
-        assert inspect.signature(acquire_file_lock).parameters[name].default == default
+        # An option is one of the acquisition, of the lock, or of all locks.
+        calls = (semlock.Lock, SidecarLock, Acquisition, acquire_file_lock)
+        parameters = [inspect.signature(call).parameters for call in calls]
+        assert [each[name].default for each in parameters if name in each] == [default]
 
     def test_lock_path_is_another_place(self, target, lock_file, tmp_path):
         with acquire(target, lock_path=tmp_path / "elsewhere"):

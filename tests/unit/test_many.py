@@ -12,6 +12,7 @@ import pytest
 import semlock
 import semlock.sema
 import semlock.task
+from semlock import systems
 from support import PATIENCE, Child, Taking, state_of, take_away, wait_until, watched_by
 
 
@@ -172,6 +173,36 @@ def test_a_bad_path_gives_back_what_was_won(tmp_path):
     with pytest.raises(semlock.LockPathError):
         semlock.try_acquire_many([tmp_path / "a", tmp_path / "missing" / "b"])
     assert visible(tmp_path) == ["directory"]
+
+
+def some_of_each(tmp_path):
+    """Make locks of several classes, the default's among them, at paths of their own."""
+    kinds = [semlock.Lock, semlock.KernelLock, semlock.AsyncLock]
+    kinds += [systems.find(name).lock for name in ("sema", "semats", "sidecar", "task")]
+    locks = [kind(str(tmp_path / f"{number}.lock")) for number, kind in enumerate(kinds)]
+    return [*locks, semlock.Lock(tmp_path / "last")]
+
+
+def test_locks_of_all_classes_are_tried_in_one_call(tmp_path):
+    locks = some_of_each(tmp_path)
+    with semlock.Lock(tmp_path / "path") as held, some_of_each(tmp_path)[3]:
+        result = semlock.try_acquire_many([*locks, held.path])
+    assert result == [*locks[:3], None, *locks[4:], None]
+    assert [lock.held for lock in locks] == [True] * 3 + [False] + [True] * 4
+    for lock in filter(None, result):
+        lock.release()
+
+
+def test_a_bad_path_of_one_class_gives_back_what_the_others_have_won(tmp_path):
+    locks = some_of_each(tmp_path)
+    (tmp_path / "3.lock").mkdir()
+    with pytest.raises(semlock.LockPathError, match="a directory"):
+        semlock.try_acquire_many(locks)
+    assert not any(lock.held for lock in locks)
+    os.rmdir(tmp_path / "3.lock")
+    assert all(semlock.try_acquire_many(locks))
+    for lock in locks:
+        lock.release()
 
 
 def test_a_reentrant_lock_counts(tmp_path):

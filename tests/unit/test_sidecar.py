@@ -1,6 +1,6 @@
 """The sidecar lock's rules, one by one, where everything happens in this process."""
 
-import contextlib
+import functools
 import json
 import os
 import pickle
@@ -17,7 +17,6 @@ from faultlib import mark_unfinished
 from semlock import policy, retry, sidecar
 from semlock._core.identity import this_process
 from semlock._core.json_records import iso_time
-from semlock._waiting import waiter
 from semlock.sidecar import RetryOptions, SidecarLock, acquire_file_lock
 from support import (
     Child,
@@ -37,19 +36,17 @@ only_linux = pytest.mark.skipif(
 ONCE = RetryOptions(retries=0)
 
 
-@contextlib.contextmanager
-def sleeping_quickly(monkeypatch):
-    """List the pauses of waits whose clock stands where their pauses take it."""
-    pauses, now = [], [0.0]
+def paused_by(lock_of, schedule):
+    """Say how long a wait with these pauses lasted, and how often it tried."""
+    tries = []
 
-    def sleep(_lock, seconds):
-        pauses.append(pytest.approx(seconds))
-        now[0] += seconds
-        return False
+    def payload():
+        tries.append(time.monotonic())
+        return {"pid": 1}
 
-    monkeypatch.setattr("semlock._waiting.waiter.sleep_while_held", sleep)
-    monkeypatch.setattr("semlock._systems.sidecar_lock.monotonic", lambda: now[0])
-    yield pauses
+    with pytest.raises(sidecar.FileLockTimeoutError):
+        lock_of(retry=schedule, payload=payload)
+    return tries[-1] - tries[0], len(tries)
 
 
 TOKEN = "\t" * 8 + " \t" * 64
@@ -216,39 +213,23 @@ class TestWaiting:
         assert isinstance(error, TimeoutError)
         assert error.status.info.pid == os.getpid()
 
-    def test_with_no_retries_is_one_try(self, target, monkeypatch):
-        monkeypatch.setattr(
-            "semlock._waiting.waiter.sleep_while_held",
-            lambda *_: pytest.fail("there is nothing to wait for"),
-        )
+    @pytest.mark.parametrize("once", [{"retry": ONCE}, {"timeout": 0}])
+    def test_with_no_retries_or_no_time_is_one_try(self, target, once):
+        tries = []
         with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
-            acquire_file_lock(target, retry=ONCE)
+            acquire_file_lock(target, **once, payload=lambda: tries.append(0) or {})
+        assert tries == [0]
 
-    def test_with_a_timeout_of_nothing_is_one_try(self, target, monkeypatch):
-        monkeypatch.setattr(
-            "semlock._waiting.waiter.sleep_while_held",
-            lambda *_: pytest.fail("there is nothing to wait for"),
-        )
-        with acquire_file_lock(target), pytest.raises(sidecar.FileLockTimeoutError):
-            acquire_file_lock(target, timeout=0)
-
-    def test_ends_when_the_retries_are_used_up(self, target, monkeypatch):
-        with (
-            acquire_file_lock(target),
-            sleeping_quickly(monkeypatch) as pauses,
-            pytest.raises(sidecar.FileLockTimeoutError),
-        ):
-            acquire_file_lock(target, retry=RetryOptions(retries=7))
-        assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-
-    def test_takes_any_schedule(self, target, monkeypatch):
-        with (
-            acquire_file_lock(target),
-            sleeping_quickly(monkeypatch) as pauses,
-            pytest.raises(sidecar.FileLockTimeoutError),
-        ):
-            acquire_file_lock(target, retry=retry.Every(0.25, retries=2))
-        assert pauses == [0.25, 0.25]
+    def test_tries_once_after_each_pause(self, target):
+        acquire = functools.partial(acquire_file_lock, target)
+        with acquire_file_lock(target):
+            schedule = RetryOptions(retries=5, min_timeout=0.01, max_timeout=0.04)
+            waited, tries = paused_by(acquire, schedule)
+            assert waited >= 0.01 + 0.02 + 0.04 + 0.04 + 0.04
+            assert tries == 6
+            waited, tries = paused_by(acquire, retry.Every(0.02, retries=2))
+            assert waited >= 0.04
+            assert tries == 3
 
     def test_a_pause_ends_when_the_lock_is_let_go(self, target):
         handle = acquire_file_lock(target)
@@ -259,21 +240,22 @@ class TestWaiting:
             assert time.monotonic() - start < 20
         release.join()
 
-    def test_a_pause_goes_on_when_another_was_faster(self, target, monkeypatch):
+    def test_a_pause_goes_on_when_another_was_faster(self, target, lock_file):
         """Early tries are extra ones: the schedule's own are not used up by them."""
-        handle = acquire_file_lock(target)
-        real, pauses = waiter.sleep_while_held, []
+        guard = Path(f"{lock_file}.reclaim")
+        held = acquire_file_lock(target)
 
-        def told(lock, seconds):
-            pauses.append(seconds)
-            return True if len(pauses) < 6 else real(lock, seconds)
+        def release():
+            guard.mkdir()  # so that the path is free and can't be taken, as in a lost race
+            held.release()
 
-        monkeypatch.setattr("semlock._waiting.waiter.sleep_while_held", told)
+        timer = threading.Timer(0.05, release)
+        timer.start()
         start = time.monotonic()
         with pytest.raises(sidecar.FileLockTimeoutError):
-            acquire_file_lock(target, retry=retry.Every(0.1, retries=2))
-        assert time.monotonic() - start >= 0.2
-        handle.release()
+            acquire_file_lock(target, retry=retry.Every(0.15, retries=2))
+        assert time.monotonic() - start >= 0.3
+        timer.join()
 
     def test_without_an_end_for_oneself_is_a_deadlock(self, target):
         with acquire_file_lock(target):
