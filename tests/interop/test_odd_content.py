@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import semlock
+from ini_system import INI
 from semlock import feature, sema, semats, sidecar, task
 from support import make_link
 
@@ -35,6 +36,11 @@ def text(pid=GONE, stamp=NOW, tag="t"):
 
 def pair(pid=GONE, stamp=NOW, tag=""):
     return f"{pid}:{stamp}"
+
+
+def section(pid=GONE, stamp=NOW, tag="t"):
+    """A record of the system that the tests define."""
+    return f"[lock]\npid = {pid}\ntimestamp = {stamp}\ntag = {tag}\n"
 
 
 def beside(pid=GONE, stamp=NOW, tag="t"):
@@ -80,6 +86,7 @@ SYSTEMS = [
     System("feature", feature_lock, feature_status, pair),
     System("sidecar", sidecar_lock, sidecar_status, beside),
     System("task", task_lock, task.status, task_record),
+    System("ini", INI.lock, INI.status, section),
 ]
 
 # What every system makes of a row: the state, and whether a try takes it at once.
@@ -145,20 +152,22 @@ EXPECTED = {
     "white space": UNREADABLE,
     "first byte": UNREADABLE,
     "half": UNREADABLE,
-    "CRLF": HELD,
-    "blanks at the ends of lines": HELD,
-    "tabs in front of lines": HELD,
+    "CRLF": {"ini": UNREADABLE, "": HELD},
+    "blanks at the ends of lines": {"ini": UNREADABLE, "": HELD},
+    "tabs in front of lines": {"ini": UNREADABLE, "": HELD},
     "a pid alone": {"lock": HELD, "sema": HELD, "": UNREADABLE},
     "byte order mark": {"semats": HELD, "": UNREADABLE},
     "UTF-16": UNREADABLE,
     "NUL in front": UNREADABLE,
     "binary": UNREADABLE,
     "one MiB": UNREADABLE,
-    "pid huge": {"sidecar": HELD, "task": HELD, "semats": HELD, "": UNREADABLE},
-    "pid beyond any integer": {"sidecar": HELD, "": UNREADABLE},
-    "pid with a plus sign": {"lock": UNREADABLE, "sema": UNREADABLE, "": HELD},
+    "pid huge": {"ini": HELD, "sidecar": HELD, "task": HELD, "semats": HELD, "": UNREADABLE},
+    "pid beyond any integer": {"ini": HELD, "sidecar": HELD, "": UNREADABLE},
+    "pid with a plus sign": {
+        "lock": UNREADABLE, "sema": UNREADABLE, "ini": UNREADABLE, "": HELD,
+    },
     "pid negative": {"sidecar": HELD, "task": HELD, "semats": HELD, "": UNREADABLE},
-    "pid zero": {"sidecar": HELD, "task": HELD, "semats": HELD, "": UNREADABLE},
+    "pid zero": {"ini": HELD, "sidecar": HELD, "task": HELD, "semats": HELD, "": UNREADABLE},
     "pid a word": {"sidecar": HELD, "task": HELD, "": UNREADABLE},
     "time with an exponent": {"feature": STALE, "sidecar": HELD, "": UNREADABLE},
     "time not a number": {"sidecar": HELD, "": UNREADABLE},
@@ -188,7 +197,8 @@ EXPECTED = {
         "lock": UNREADABLE, "sema": UNREADABLE, "semats": UNREADABLE, "": HELD,
     },
     "pid with an underscore": {
-        "lock": UNREADABLE, "sema": UNREADABLE, "semats": UNREADABLE, "": HELD,
+        "lock": UNREADABLE, "sema": UNREADABLE, "semats": UNREADABLE, "ini": UNREADABLE,
+        "": HELD,
     },
     "pid with a fraction": {"sidecar": HELD, "task": HELD, "": UNREADABLE},
     "pid not a number": {"task": HELD, "": UNREADABLE},
