@@ -84,7 +84,9 @@ def _holder(found: LockStatus, fields: dict[str, Any], *, verbose: bool) -> str:
     if found.info is None and found.is_by_kernel:
         return found.holder
     if found.info is None:
-        return "unknown, probably flock or filelock" if found.is_empty else "unknown"
+        if found.is_empty and fields["dialect"] in (None, "semlock"):
+            return "unknown, probably flock or filelock"
+        return "unknown"
     words: str = found.info.holder
     if fields["host"]:
         words += f" on {fields['host']}"

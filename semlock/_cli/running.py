@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from semlock._core.status import LockStatus
     from semlock.systems import System
 
+# What an empty sidecar lock tells: fs-safe makes the file first, and then writes to it.
+_NOT_WRITTEN = "a program that has not written its record yet, or was killed before it did"
+
 
 def follows(options: Options) -> bool:
     """Tell whether the lock ends with the command, and refuse options that exclude each other."""
@@ -270,9 +273,10 @@ def say_refusal(error: LockTimeoutError | LockHeldError, options: Options) -> No
         return
     where = shell_word(found.path)
     if decision is None:
+        holder = _NOT_WRITTEN if found.is_empty else found.holder
         say(
             f"{found.path} is stale ({found.reason}) and is left alone, because its holder may "
-            f"still be writing: {found.holder}. If you know that it is not: semlock break {where}"
+            f"still be writing: {holder}. If you know that it is not: semlock break {where}"
         )
     elif decision.can_reclaim:
         say(
@@ -302,6 +306,11 @@ def say_timeout(error: LockTimeoutError | LockHeldError, way_out: str, *, quiet:
         say(
             f"{found.path} is held by {caller}: a wait would not end before that does. Use the "
             f"lock only once, or release it first"
+        )
+    elif found.is_empty and getattr(error, "code", None) == "file_lock_timeout":
+        say(
+            f"{found.path} is held by {_NOT_WRITTEN}. {way_out}; if you know that it has ended: "
+            f"semlock break {shell_word(found.path)}"
         )
     else:
         say_held(found, way_out)

@@ -115,6 +115,20 @@ class TestTheAgeFromWhichALockMayBeTaken:
             assert "--stale is for locks of sema, semats, feature and sidecar" in result.stderr
         assert not os.path.exists(path)
 
+    def test_of_an_empty_sidecar_tells_nothing_of_flock(self, path):
+        with open(path, "w", encoding="ascii"):
+            pass
+        words = ("run", "-n", "--dialect", "sidecar")
+        for call in ((), ("--stale", "0.001")):
+            refused = command(*words, *call, path, "--", *echo("ran"))
+            assert (refused.returncode, refused.stdout) == (1, "")
+            assert "has not written its record yet" in refused.stderr
+            assert ("is stale" in refused.stderr) == (call != ())
+            assert "flock" not in refused.stderr
+        shown = command("status", "--dialect", "sidecar", path)
+        assert (shown.returncode, "flock" in shown.stdout) == (1, False)
+        assert "flock" in command("status", path).stdout
+
     def test_of_a_sidecar_that_is_stale_is_told_and_exits_with_1(self, path):
         with open(path, "w", encoding="utf-8") as file:
             file.write('{\n  "pid": 1,\n  "createdAt": "2020-01-01T00:00:00.000Z"\n}\n')
