@@ -149,6 +149,9 @@ class Client:
             ticket.take_in(place, sent)
             if place.state == GONE:
                 ticket.asked = False
+            if self.closed:  # meanwhile, by another thread
+                self._end(ticket)
+                self._refuse()
         finally:
             ticket.busy = 0
         if ticket.dropped:
@@ -249,13 +252,7 @@ class Client:
             return
         self.closed = True
         for ticket in list(self.keeper.tickets.values()):
-            ticket.lost = now() if ticket.state == HOLDS else 0.0
-            with suppress(Away, Refused):
-                self.engine.leave(ticket.name, ticket.token, within=_SHORT)
-            # So that a wait asks, and is told that the space is closed.
-            ticket.state, ticket.asked = GONE, False
-            if ticket.wake is not None:
-                ticket.wake()
+            self._end(ticket)
         self.keeper.tickets.clear()
         self.keeper.closed = True
         self.engine.close()
@@ -263,6 +260,14 @@ class Client:
         self.calls.end()
         with suppress(ValueError):
             _mine.remove(self)
+
+    def _end(self, ticket: Ticket) -> None:
+        ticket.end()
+        with suppress(Away, Refused):
+            self.engine.leave(ticket.name, ticket.token, within=_SHORT)
+        # So that a wait asks, and is told that the space is closed.
+        if ticket.wake is not None:
+            ticket.wake()
 
 
 def _forget() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from _thread import allocate_lock
+from threading import RLock
 from time import time
 
 from semlock._core.identity import this_process
@@ -61,8 +61,9 @@ class Ticket:
         self.confirmed = self._answered = now()
         self.again_at: float | None = None
         self.wake: Callable[[], object] | None = None
-        # News may come before the answer to the request that took the entry in.
-        self._mutex = allocate_lock()
+        # News may come before the answer to the request that took the entry in.  A signal's
+        # handler may close the space in the midst of it.
+        self._mutex = RLock()
         self._told = 0
         self._asks = False
         self.asked = False  # whether the engine may have its entry, whatever ``state`` is
@@ -78,7 +79,15 @@ class Ticket:
     def take_in(self, place: Place, sent: float) -> None:
         """Take note of an answer to a request that was sent at this time."""
         with self._mutex:  # the space's thread and the one that waits may both have answers
-            self._take_in(place, sent)
+            if not self.dropped:
+                self._take_in(place, sent)
+
+    def end(self) -> None:
+        """Give the entry up for ever: an answer that is still under way counts no more."""
+        with self._mutex:
+            self.lost = now() if self.state == HOLDS else 0.0
+            self.dropped = True
+            self.state, self.asked = GONE, False
 
     def _take_in(self, place: Place, sent: float) -> None:
         if sent < self._answered and self.state:

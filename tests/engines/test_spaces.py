@@ -641,6 +641,50 @@ def test_a_wait_ends_when_its_space_is_closed(form):
         assert other.waiting("deploy") == []
 
 
+@pytest.mark.parametrize("form", ["free", "held", "once"])
+def test_an_answer_that_comes_after_the_close_counts_no_more(pair, form):
+    """The entry is out of the line by then: a lock that it won would have two holders."""
+    space, other = pair
+    enter = space.client.engine.enter
+
+    def enter_late(*arguments, **options):
+        place = enter(*arguments, **options)
+        space.close()
+        return place
+
+    space.client.engine.enter = enter_late
+    lock, others = space.Lock("deploy"), other.Lock("deploy")
+    if form == "held":
+        others.acquire()
+    with pytest.raises(semlock.LockEngineError, match="closed"):
+        if form == "once":
+            lock.try_acquire()
+        else:
+            lock.acquire(timeout=PATIENCE)
+    assert not lock.held
+    assert lock.left() == 0
+    assert other.waiting("deploy") == []
+    if form != "held":
+        others.acquire(timeout=0)
+    others.release()
+
+
+def test_a_wait_ends_when_the_answer_to_its_request_comes_after_the_close():
+    server = Server()
+    with space_on(server, 3600) as other, other.Lock("deploy"):
+        space = space_on(server, 3600)
+        enter = space.client.engine.enter
+
+        def enter_late(*arguments, **options):
+            place = enter(*arguments, **options)
+            space.close()
+            return place
+
+        space.client.engine.enter = enter_late
+        with pytest.raises(semlock.LockEngineError, match="closed"):
+            space.Lock("deploy").acquire(timeout=PATIENCE)
+
+
 def test_a_lock_that_another_space_of_this_process_holds_is_named_with_its_place(pair):
     with pair[0].Lock("deploy"), pytest.raises(semlock.LockTimeoutError) as failure:
         pair[1].Lock("deploy").acquire(timeout=0)
