@@ -92,6 +92,7 @@ class Changes:
         lib.semlock_folders_end(self._source, capi.POOL)
 
     def __del__(self) -> None:
-        # __init__ may have been interrupted before there was anything to give back.
-        if getattr(self, "_source", None) is not None:
+        # __init__ may have been interrupted before there was anything to give back, and at the end
+        # of the program this module may be empty already: the system closes the source then.
+        if getattr(self, "_source", None) is not None and globals().get("capi") is not None:
             self.close()

@@ -719,6 +719,20 @@ def test_a_host_whose_name_is_too_long_is_a_wrong_address(scheme):
         semlock.connect(f"{scheme}://{'x' * 64}.example/")
 
 
+def test_a_space_of_a_directory_that_is_open_at_the_end_of_a_program_says_nothing(tmp_path):
+    """What is left then is deleted after the modules are empty."""
+    program = (
+        "import semlock, sys; first = semlock.connect(sys.argv[1]); "
+        "first.Lock('a').acquire(); spaces = [first, semlock.connect(sys.argv[1])]; "
+        "spaces.append(spaces)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path.as_uri()],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+
+
 def test_a_closed_port_is_told_in_time():
     began = time.monotonic()
     with pytest.raises(semlock.LockEngineError, match=r"127\.0\.0\.1") as failure:
