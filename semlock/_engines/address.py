@@ -126,7 +126,12 @@ class Address:
                 first, path = "", first + slash + rest
         self.database = first
         self.path = unquote(path, errors="surrogateescape")
-        self.query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        given = parse_qsl(parts.query, keep_blank_values=True)
+        self.query = dict(given)
+        if len(given) > len(self.query):
+            names = [option for option, _ in given]
+            twice = next(option for option in names if names.count(option) > 1)
+            raise ValueError(f"an engine's address has the option {twice!r:.60} more than once")
         self.prefix = checked_prefix(
             self.query.pop("prefix", PREFIX) if prefix is None else prefix
         )

@@ -719,6 +719,11 @@ def test_a_host_whose_name_is_too_long_is_a_wrong_address(scheme):
         semlock.connect(f"{scheme}://{'x' * 64}.example/")
 
 
+def test_an_option_of_an_address_is_given_once():
+    with pytest.raises(ValueError, match="'ttl' more than once"):
+        semlock.connect("redis://:SECRET@h?ttl=3&prefix=a&ttl=4")
+
+
 def test_a_space_of_a_directory_that_is_open_at_the_end_of_a_program_says_nothing(tmp_path):
     """What is left then is deleted after the modules are empty."""
     program = (
