@@ -319,7 +319,12 @@ def connect(address: Address, *, ttl: float, client: str) -> RedisEngine:
     engine = RedisEngine(address, ttl=ttl, client=client)
     try:
         engine.check()
-    except BaseException:
+    except BaseException as error:
         engine.close()
+        if isinstance(error, Away) and address.row.tls and "in time" in str(error):
+            # One without TLS takes the greeting for the begin of a line, and waits for its end.
+            raise Away(
+                f"{error}; if it speaks no TLS, the address begins with redis://"
+            ) from None
         raise
     return engine

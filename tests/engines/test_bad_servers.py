@@ -58,7 +58,7 @@ def refuses_to_connect(url: str, match: str, **options) -> None:
     threads, open_before = threading.active_count(), descriptors()
     with refused(match):
         semlock.connect(url, ttl=TTL, **options)
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # one of an earlier test may have ended
     gc.collect()  # a client's library may have them in a circle
     wait_until(lambda: descriptors() <= open_before, "its connections are closed")
 
@@ -166,7 +166,7 @@ def test_tls_with_a_postgresql_that_has_none(postgresql_server, certificates):
 @pytest.mark.parametrize("scheme", ["rediss", "etcds"])
 def test_tls_with_a_server_that_has_none(scheme, request):
     server = request.getfixturevalue(f"{scheme[:-1]}_server")
-    refuses_to_connect(login(scheme, server.address), "could not be connected to")
+    refuses_to_connect(login(scheme, server.address), "could not be connected to.*TLS")
 
 
 # ---------------------------------------------------------------- a server that takes no writes
