@@ -167,7 +167,9 @@ class _HeldError(Exception):
 
 
 def _say(words: str) -> None:
-    print(f"semlock flock: {words}", file=sys.stderr)
+    from semlock._cli.hiding import without_passwords  # noqa: PLC0415 - for messages only
+
+    print(f"semlock flock: {without_passwords(words)}", file=sys.stderr)
 
 
 def _tell(words: str) -> None:

@@ -27,6 +27,11 @@ def masked(line: bytes) -> bytes:
     return line
 
 
+def without_passwords(text: str) -> str:
+    """Give a message as it may be shown: it may repeat an address from the command line."""
+    return masked(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+
+
 def hide() -> None:
     """Overwrite the passwords in this process's own command line, where the system lets it."""
     if sys.platform == "win32":

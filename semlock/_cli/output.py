@@ -22,6 +22,10 @@ _unwritten: OSError | None = None
 
 def say(message: str) -> None:
     """Write a message for people; on a terminal it is broken between words."""
+    if "://" in message:
+        from semlock._cli.hiding import without_passwords  # noqa: PLC0415 - of addresses only
+
+        message = without_passwords(message)
     # Text of paths and records must not control the terminal.
     text = printable(message)
     if sys.stderr is not None and sys.stderr.isatty():

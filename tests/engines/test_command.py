@@ -111,6 +111,24 @@ def test_a_command_line_is_shown_without_passwords(line, shown):
     assert hiding.masked(line) == shown
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("redis://:SECRET@h/x",),
+        ("help", "redis://:SECRET@h"),
+        ("completion", "redis://u:SECRET@h"),
+        ("run", "-t", "redis://:SECRET@h/x", "a", "--", "true"),
+        ("run", "--dialect", "redis://:SECRET@h/x", "a", "--", "true"),
+        ("flock", "redis://:SECRET@h/x", "true"),
+        ("status", "postgresql://h/d/x?password=SECRET&password=SECRET"),
+    ],
+)
+def test_a_call_with_an_address_in_a_wrong_place_shows_no_password(words, tmp_path):
+    done = call(*words, cwd=tmp_path)
+    assert done.returncode
+    assert "SECRET" not in done.stdout + done.stderr
+
+
 def test_an_address_with_a_wrong_scheme_is_no_file(tmp_path):
     for verb in ("run", "try", "status", "wait", "list", "doctor", "watch", "break", "release"):
         done = call(
