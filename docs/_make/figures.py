@@ -29,7 +29,7 @@ def cell(page: str, place: Place) -> float:
     """Read a number of the benchmarks' page."""
     heading, row, column = place
     found = re.search(
-        rf"^#### {re.escape(heading)}.*?\n\n(.*?)\n\n", page, re.MULTILINE | re.DOTALL
+        rf"^####? {re.escape(heading)}.*?\n\n(.*?)\n\n", page, re.MULTILINE | re.DOTALL
     )
     if found is None:
         raise LookupError(f"{PAGE} has no table {heading!r}")
@@ -91,6 +91,16 @@ def _task(page: str) -> str:
     return f"{int(found) / 1024:.1f}"
 
 
+def _price(engine: str, least: str) -> Callable[[str], str]:
+    def price(page: str) -> str:
+        own = cell(page, (engine, ("semlock",), "pair"))
+        return f"{own / cell(page, (engine, (least,), 'pair')):.1f}"
+
+    return price
+
+
+_ENGINES = "docs/engines.md"
+
 # A page, a sentence with the place of a figure in parentheses, and what the figure is.
 FIGURES: list[tuple[str, str, Callable[[str], str]]] = [
     ("README.md", r"wakes some (\S+)\s+microseconds later", _hand_over),
@@ -107,6 +117,13 @@ FIGURES: list[tuple[str, str, Callable[[str], str]]] = [
         r"an acquisition takes a\s+(\d+)th of the time",
         _without_fsync,
     ),
+    (
+        _ENGINES,
+        r"take (\S+) times as long on etcd",
+        _price("etcd", "least requests by http.client"),
+    ),
+    (_ENGINES, r"(\S+) times on Redis", _price("redis", "least requests by redis-py")),
+    (_ENGINES, r"(\S+) times on PostgreSQL", _price("postgresql", "advisory locks by psycopg")),
 ]
 
 
