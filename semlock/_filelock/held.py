@@ -57,7 +57,7 @@ class HeldBySemlock(BaseFileLock):
         if not name or name[-1] in (os.sep, os.altsep):
             code = errno.EISDIR if name else errno.ENOENT
             raise OSError(code, os.strerror(code), name)
-        if inner is not None and (name[:1] == "/" or inner.path == os.path.abspath(name)):
+        if inner is not None and _is_of(inner, name):
             if not os.path.isdir(os.path.dirname(inner.path)):
                 os.makedirs(os.path.dirname(inner.path), exist_ok=True)
             return inner
@@ -126,10 +126,10 @@ class HeldBySemlock(BaseFileLock):
             inner is None
             or not wait.blocking
             or wait.limit == 0
-            or context.lock_file[:1] != "/"
             or self._has_own_backend()
             or inside.record(inner) is None
             or events.sink is not None
+            or not _is_of(inner, context.lock_file)
         ):
             return False
         self._before_try(context, inner)
@@ -222,6 +222,11 @@ class HeldBySemlock(BaseFileLock):
                 _log(error)
             elif not isinstance(error, NotHeldError):
                 raise
+
+
+def _is_of(inner: Any, name: str) -> bool:
+    """Tell whether semlock's lock is that of a path; a relative one may lead elsewhere by now."""
+    return name[:1] == "/" or bool(inner.path == os.path.abspath(name))
 
 
 def os_error(error: LockPathError, path: str) -> Exception:

@@ -217,3 +217,15 @@ def test_one_that_takes_it_again_and_again_makes_way_for_those_that_wait(path, k
                 longest = max(longest, monotonic() - began)
     assert longest >= 0.15
     semlock.clean(os.path.dirname(path))
+
+
+@pytest.mark.parametrize("kind", ["FileLock", "SoftFileLock"])
+def test_a_relative_path_is_that_of_the_directory_at_each_acquire(tmp_path, monkeypatch, kind):
+    lock = getattr(filelock, kind)("a.lock")
+    for name in ("one", "two", "two"):
+        place = tmp_path / name
+        place.mkdir(exist_ok=True)
+        monkeypatch.chdir(place)
+        with lock:
+            assert lock._lock_path == str(place / "a.lock")
+            assert (place / "a.lock").exists()
