@@ -52,7 +52,7 @@ def fails_to_take(
 
 
 def tries_a_batch(case: Case, names: str) -> None:
-    """Try to take several locks, of which somebody has the second one."""
+    """Try to take several locks, of which a process has the second one."""
     held = new_lock(case.beside(names[1]))
     held.acquire(timeout=0)
     locks = [new_lock(case.beside(name)) for name in names]

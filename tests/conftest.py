@@ -31,7 +31,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_configure() -> None:
-    """Hear what whoever started the tests has them ignore: their children would inherit that.
+    """Hear what the starter of the tests has them ignore: their children would inherit that.
 
     A hang-up is what ``nohup`` keeps off, and Ctrl-C what a script's ``&`` does.
     """

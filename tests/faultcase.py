@@ -117,7 +117,7 @@ class Case:
         return False
 
     def can_leave_unfinished(self) -> bool:
-        """Whether a lock's file stays that nobody can take back; it says itself what it is."""
+        """Whether a lock's file stays that can't be taken back; it says itself what it is."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ what was the fault
@@ -209,7 +209,7 @@ class Case:
         finally:
             self.machine.when_asleep(None)
         if always and isinstance(self.error, semlock.LockTimeoutError):
-            # Nobody can see what he is not allowed to see, however long he waits.
+            # A user can't see what it may not read, however long it waits.
             must(not lock.held, "held, and timed out")
             self.leaks_nothing(-1, 0)
             self.error = None

@@ -117,7 +117,7 @@ _MECHANISMS = {
         r"\g<0>    if (OUT) return 0;\n",
         1,
     ),
-    # On SMB a guard that somebody else has is EACCES, which is waited for as well.
+    # On SMB a guard that another process has is EACCES, which is waited for as well.
     "patience": (
         "posix/file.c",
         r"errno != EWOULDBLOCK && errno != EACCES",
@@ -183,7 +183,7 @@ _MECHANISMS = {
         r"again = OUT ? mark : \1;",
         1,
     ),
-    # Whoever was told of something and sees nothing looks again.
+    # A waiter that was told of something and sees nothing looks again.
     "recheck": (
         "posix/look.c",
         r"waiting->recheck = nanoseconds;",
@@ -327,7 +327,7 @@ def set_grace(seconds: float) -> None:
 
 
 def set_patience(seconds: float) -> None:
-    """Say how long somebody who sits on the guard is waited for."""
+    """Say how long a process that keeps the guard is waited for."""
     _set_everywhere("GUARD_PATIENCE", seconds)
 
 
@@ -404,7 +404,7 @@ def end_holder(*, kill: bool = False) -> None:
 
 
 def drop_witness(lock) -> None:
-    """Let go of a lock's witness, which nobody is told of."""
+    """Let go of a lock's witness, of which no event tells."""
     import fcntl
     import struct
 
@@ -719,7 +719,7 @@ class Actor:
 
     @property
     def has_word(self) -> bool:
-        """Whether it has said something that nobody has read."""
+        """Whether it has said something that was not read."""
         return bool(self._unread or select.select([self._process.stdout], [], [], 0)[0])
 
     @property

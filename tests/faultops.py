@@ -115,7 +115,7 @@ class LinuxCase(Case):
     def can_leave_unfinished(self) -> bool:
         """Whether a creator in place has no way to take back what it began.
 
-        Nobody can know that a file, whose making has failed, was made all the same; and what
+        It can't be known that a file, whose making has failed, was made all the same; and what
         can't be looked at or removed stays.  It says itself that it is unfinished, and goes
         after the grace time.
         """
@@ -132,7 +132,7 @@ class LinuxCase(Case):
     def can_leave_a_queue(self) -> bool:
         """Whether a waiter can't take back its ticket, or doesn't know that it has one.
 
-        Nobody waits for a ticket without an owner, and cleaning removes it.
+        No waiter follows a ticket without an owner, and cleaning removes it.
         """
         return (
             self.fails_always("lstat", "unlink", "rmdir", "create", "mkfifo")
@@ -363,7 +363,7 @@ class Other:
                 shim.arm()
                 shim.when_asleep(tell)
                 for step in steps:
-                    # Whoever waits says so before it sleeps.
+                    # A waiter says so before it sleeps.
                     silent = False
                     step()
                     tell()
@@ -634,7 +634,7 @@ def forget_what_was_before(*, keeps_events: bool) -> None:
     """Make a process as good as new.
 
     It may keep the event sources of its waits, because the kernel takes milliseconds to close
-    one: where the operation itself needs none, nobody can tell the difference.
+    one: where the operation itself needs none, there is no difference to see.
     """
     make_pool_new()
     pool = capi.POOL

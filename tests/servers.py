@@ -420,7 +420,7 @@ class EtcdCluster:
 
 
 class PostgreSQL(Server):
-    """A PostgreSQL of its own, which refuses to run as root, so nobody runs it then."""
+    """A PostgreSQL of its own, which refuses to run as root, so another user runs it then."""
 
     program, package = "postgres", "postgresql"
     # Fast, and at the end immediately: SIGKILL would leave its shared memory behind.
@@ -465,7 +465,7 @@ class PostgreSQL(Server):
         with open(f"{self.data}/pg_hba.conf", "a") as file:
             file.write(f"host all all {self.host}/24 scram-sha-256\n")
         if self.certificates:
-            # It reads a key only if nobody else can.
+            # It reads a key only if no other user can.
             for source, name in (
                 (self.certificates.server, "server.crt"),
                 (self.certificates.server_key, "server.key"),

@@ -55,7 +55,7 @@ wine_appends_in_two_steps = pytest.mark.skipif(
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 # What may pass before an answer counts as missing.  Every single step takes milliseconds; a
-# machine that is busy with other tests takes longer, and nobody waits for this in vain.
+# machine that is busy with other tests takes longer, and no test waits for this in vain.
 PATIENCE = 30.0
 
 _HEAD = struct.Struct("=I")
@@ -116,7 +116,7 @@ def chance_of_the_day() -> random.Random:
 
 
 def wait_until(condition, what: str, timeout: float = PATIENCE) -> None:
-    """Wait for something that nobody announces, like a change of a process' state."""
+    """Wait for something that no event announces, like a change of a process' state."""
     end = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > end:
@@ -167,7 +167,7 @@ def content_of(path) -> bytes:
 
 
 def overwrite(path, content: str | bytes) -> None:
-    """Write to a file that may be a held lock, as somebody does who cares for no lock."""
+    """Write to a file that may be a held lock, as a program does that knows no locks."""
     data = content.encode() if isinstance(content, str) else content
     with open(path, "r+b", opener=share) as file:
         file.truncate(0)

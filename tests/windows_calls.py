@@ -1,7 +1,7 @@
 """Faults on order on Windows, without a C compiler: the core's own imports are replaced.
 
 A module calls Windows through a table of addresses that the loader has filled in.  ``Calls``
-puts functions of its own into the table of the core, and of nobody else, so that each call
+puts functions of its own into the table of the core, and of no other module, so that each call
 can be counted, fail, be the last thing that the process does, or wait there until it is told
 to go on.  ``WindowsActor`` is such a process seen from the test, as ``faultlib.Actor`` is on
 Linux; what is told there of stops and waits holds here too.
@@ -397,7 +397,7 @@ class Calls:
         self.pretend("UnlockFileEx guard", lambda real, *given: 1)
 
     def pretend_no_witness(self) -> None:
-        """Let the witness seem to be free, whoever has it."""
+        """Let the witness seem to be free, though it is taken."""
         self.pretend("LockFileEx witness", lambda real, *given: 1)
         self.pretend("UnlockFileEx witness", lambda real, *given: 1)
 
@@ -437,7 +437,7 @@ class Calls:
 
 
 def bytes_at(path: str) -> bytes | None:
-    """Read a file that may be a held lock, in a way that keeps nobody from it; or ``None``."""
+    """Read a file that may be a held lock, in a way that keeps no program from it; or ``None``."""
     kernel = ctypes.WinDLL("kernel32", use_last_error=True)
     kernel.CreateFileW.restype = _P
     kernel.CreateFileW.argtypes = [ctypes.c_wchar_p, *SIGNATURES["CreateFileW"][3:]]
@@ -517,7 +517,7 @@ def act() -> None:
 
     def stop(name: str) -> None:
         os.write(answers, b"stopped\n")
-        # Nothing but the word to go on comes while it is stopped; without it, nobody is there.
+        # Nothing but the word to go on comes while it is stopped; without it, its end.
         if sys.stdin.readline() != "go on\n":
             calls.die()
 
@@ -593,7 +593,7 @@ class WindowsActor(Actor):
         return self._stopped
 
     def _read(self) -> None:
-        """Hand on what it says, and at its end an empty line: nobody can wait for a pipe."""
+        """Hand on what it says, and at its end an empty line: no one call waits for a pipe."""
         for line in self._process.stdout:
             self._lines.put(line.rstrip())
         self._lines.put(b"")

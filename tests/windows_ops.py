@@ -103,7 +103,7 @@ VICTIMS = 3
 
 # Within this time a wait must end well.
 WAIT = 5.0
-# Who lets nobody delete a file is waited for until then; that is nothing to be waited for here.
+# A reader that denies deletion is waited for; that is nothing to be waited for here.
 status.GUARD_PATIENCE = 0.01
 
 calls = Calls()
@@ -138,7 +138,7 @@ class WindowsCase(Case):
             must(error.winerror, f"the error has no number of Windows': {error!r}")
 
     def is_marked_as_held(self, lock: semlock.Lock) -> None:
-        """It is not marked as unfinished, and nobody can remove it."""
+        """It is not marked as unfinished, and no process can remove it."""
         try:
             semlock.remove(lock.path)
         except semlock.LockHeldError as held:
@@ -147,9 +147,9 @@ class WindowsCase(Case):
             raise BadEndingError("a living holder was robbed")
 
     def can_leave_unfinished(self) -> bool:
-        """Whether a file stays that can't be removed, or of which nobody knows.
+        """Whether a file stays that can't be removed, or of which no process knows.
 
-        Nobody can know that a file, whose making has failed, was made all the same.  It says
+        It can't be known that a file, whose making has failed, was made all the same.  It says
         itself that it is unfinished or temporary, and goes after the grace time.
         """
         return self.fails_once("CreateFileW new", actions=(FAIL_AFTER,)) or self._fails(
@@ -157,7 +157,7 @@ class WindowsCase(Case):
         )
 
     def can_leave_a_queue(self) -> bool:
-        """Whether a waiter can't take back the directory of its queue, which nobody waits for."""
+        """Whether a waiter can't take back the directory of its queue, with no waiter."""
         return self._fails(
             "RemoveDirectoryW", "CreateDirectoryW", "CreateFileW new", "FindNextFileW"
         )

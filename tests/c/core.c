@@ -485,7 +485,7 @@ let_be(one_wait *w, const semlock_lock *lock)
     }
 }
 
-/* Take the lock by waiting; whoever can't be vouched for here is a thread of this process. */
+/* Take the lock by waiting; the holder is a thread here where no witness vouches for it. */
 static void
 take(semlock_lock *lock, semlock_pool *pool)
 {
@@ -623,7 +623,7 @@ waiting_for_others(semlock_pool *pool)
     start_wait(&w, &lock, pool);
     wait_for_child(&w, &lock, pool, child);
     CHECK(write(go, "x", 1) == 1);
-    /* Nobody vouches for it any more, so the caller is to judge, and may remove it. */
+    /* No witness vouches for it any more, so the caller is to judge, and may remove it. */
     CHECK(semlock_waiting_wait(&w.waiting, pool, in_seconds(20)) == SEMLOCK_LOOK);
     CHECK(unlink(a) == 0);
     outcome = semlock_waiting_take(&w.waiting, &lock, pool, in_seconds(20));

@@ -26,7 +26,7 @@
         }                                                                                     \
     } while (0)
 
-#define LONG 20000000000 /* nanoseconds: nobody waits for it */
+#define LONG 20000000000 /* nanoseconds: no test waits for it */
 #define SHORT 50000000
 
 static const char text[] = "pid=1\ntimestamp=0000000000\ntoken="

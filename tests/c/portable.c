@@ -131,7 +131,7 @@ handles(void)
     return (int)count;
 }
 
-/* Have somebody else take the guard of a file; the number lets go of it again. */
+/* Have another process take the guard of a file; the number lets go of it again. */
 static int64_t
 take_guard(const char *path)
 {
@@ -272,7 +272,7 @@ handles(void)
     return count;
 }
 
-/* Have somebody else take the guard of a file; the number lets go of it again. */
+/* Have another process take the guard of a file; the number lets go of it again. */
 static int64_t
 take_guard(const char *path)
 {
@@ -375,7 +375,7 @@ start(semlock_lock *lock, char *room, const char *name)
     lock->record = &record;
 }
 
-/* The child: it holds until it is killed, or until nobody can be left to kill it. */
+/* The child: it holds until it is killed, or until no process can be left to kill it. */
 static int
 hold(const char *name)
 {
@@ -539,7 +539,7 @@ held_by_the_object(void)
     CHECK(files() == 0);
 }
 
-/* While somebody else has the guard nothing at the path is changed, by its holder neither. */
+/* While another process has the guard, nothing at the path is changed, not by its holder. */
 static void
 guarded(void)
 {
@@ -755,7 +755,7 @@ let_be(one_wait *w)
     }
 }
 
-/* Have the wait hear of what is there now, whoever vouches for it. */
+/* Have the wait hear of what is there now, whatever vouches for it. */
 static void
 arm(one_wait *w)
 {
@@ -859,7 +859,7 @@ waiting_for_others(void)
             arm(&w);
         }
         kill_child();
-        /* Nobody vouches for it any more, so the caller is to judge, and may remove it. */
+        /* No witness vouches for it any more, so the caller is to judge, and may remove it. */
         CHECK(hear(&w, followed) == SEMLOCK_LOOK);
         CHECK(semlock_inspect(a, &pool, &view, bytes, sizeof bytes) == SEMLOCK_OK);
         CHECK(semlock_remove(a, &pool, &view, bytes, 0) == SEMLOCK_OK);
@@ -872,7 +872,7 @@ waiting_for_others(void)
     memset(pool.holding, 0, sizeof pool.holding);
 }
 
-/* Take the lock by waiting; whoever can't be vouched for here is a thread of this process. */
+/* Take the lock by waiting; the holder is a thread here where no witness vouches for it. */
 static void
 take_in_turn(semlock_lock *lock)
 {

@@ -116,7 +116,7 @@ SHOWN = {
         "waited for 3 s behind more than 8 others looks only every 3 s": _of_c("FRESH") == 3
         and round(_of_c("RARELY") * _of_c("TICK") * 1e9, 6) == 3,
         "look five times a second": "test_a_wait_without_events_looks_a_few_times_a_second_however_long_it_lasts",
-        "holds up the others for 0.3 s at most": "test_one_that_is_stopped_holds_nobody_up",
+        "holds up the others for 0.3 s at most": "test_one_that_is_stopped_holds_no_other_up",
         "may take up to 0.25 s": steps._INSIST == 0.25,
         "After a tenth of a second a small file": "test_a_ticket_says_whose_it_is_and_since_when",
         "or after a tenth of a second": _of_c("SEMLOCK_ALONE_NS") == 0.1,

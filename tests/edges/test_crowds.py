@@ -260,7 +260,7 @@ def switches(pid):
 TAKES = "lock.acquire(); at = time.monotonic(); lock.release(); at"
 
 
-def test_whoever_has_no_events_stands_in_the_queue_and_holders_make_way(
+def test_a_waiter_that_has_no_events_stands_in_the_queue_and_holders_make_way(
     without_inotify, shared_path
 ):
     path = shared_path

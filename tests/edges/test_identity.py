@@ -127,7 +127,7 @@ def test_a_thread_is_told_that_it_would_wait_for_itself(where, spelling):
         held = FORMS[first](os.path.join(where[0], "t.lock"))
         asked = FORMS[second](SPELLINGS[spelling](*where))
         if (first, second) == ("reader", "reader") and spelling not in ("the same", "bytes"):
-            continue  # nobody writes, so there is nothing to wait for
+            continue  # no process writes, so there is nothing to wait for
         with held:
             with pytest.raises(semlock.LockDeadlockError, match="would wait for") as caught:
                 asked.__enter__()
@@ -276,7 +276,7 @@ def test_one_path_twice_is_refused_however_it_is_spelled(where, spelling):
 
 @pytest.mark.leaves("queue")
 def test_another_objects_holder_is_known_before_one_stands_in_a_queue(where):
-    """Whoever stands behind others looks at the lock only when they have gone."""
+    """A waiter behind others looks at the lock only when they have gone."""
     path = os.path.join(where[0], "t.lock")
     with Child() as child, semlock.Lock(path, fair=True):
         child.send(f"semlock.Lock({path!r}, fair=True).acquire(timeout=20).__enter__(); None")

@@ -1,4 +1,4 @@
-"""Whoever holds a lock can let go of it, however short the process and the machine are."""
+"""A holder can let go of its lock, however short the process and the machine are."""
 
 import os
 import sys

@@ -595,7 +595,7 @@ def test_the_owner_may_be_another_users_process(shared_path):
 # ---------------------------------------------------------------------- what it says
 
 
-def test_a_terminal_is_told_for_whom_and_is_not_when_it_shall_be_quiet(place):
+def test_a_terminal_is_told_what_is_waited_for_and_is_not_when_it_shall_be_quiet(place):
     skip_without("bash")
     with Terminal("bash", "--norc", "--noprofile", "-i", columns=400) as terminal:
         terminal.type("timeout 20 semlock acquire the.lock; echo co''de=$?\n")

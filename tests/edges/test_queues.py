@@ -1,4 +1,4 @@
-"""A free lock goes to a live contender within a fixed time, whoever stands before it."""
+"""A free lock goes to a live contender within a fixed time, whatever stands before it."""
 
 import contextlib
 import os
@@ -194,7 +194,7 @@ def test_once_they_are_passed_by_they_hold_up_none_of_those_behind(path, tmp_pat
 
 
 @pytest.mark.parametrize("count", [1, 8, MANY])
-def test_the_dead_hold_nobody_up_and_are_cleared_away(path, names, count):
+def test_the_dead_hold_no_waiter_up_and_are_cleared_away(path, names, count):
     lock = semlock.Lock(path, fair=True)
     with held(lock), stopped_ahead(path, count) as parent:
         signal_all(parent, "SIGSTOP")  # so that none clears away after another
@@ -225,7 +225,7 @@ def test_one_that_dies_after_it_was_passed_by_is_cleared_away_too(path, names, h
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-def test_a_dead_waiters_ticket_keeps_nobody_from_free_slots(path, slots):
+def test_a_dead_waiters_ticket_keeps_no_process_from_free_slots(path, slots):
     lock = semlock.SlotLock(path, slots, fair=True)
     take = f"semlock.SlotLock({{path!r}}, {slots}, fair=True).acquire()"
     with contextlib.ExitStack() as stack:

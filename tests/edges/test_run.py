@@ -106,14 +106,14 @@ def test_a_stop_may_be_longer_than_any_pause_of_semlocks(shell, path, pipe, on_p
 
 
 @proc
-@pytest.mark.parametrize("whom", ["semlock", "the command", "both"])
+@pytest.mark.parametrize("which", ["semlock", "the command", "both"])
 @pytest.mark.parametrize("how", ["SIGSTOP", "SIGTSTP"])
-def test_a_stop_of_either_or_both_changes_nothing(whom, how, path):
+def test_a_stop_of_either_or_both_changes_nothing(which, how, path):
     # The kernel ignores SIGTSTP in a group that has no parent outside of it in its session.
     with start("run", path, "--", *WORKING, preexec_fn=os.setpgrp) as process:
         ready(process)
         both = {"semlock": process.pid, "the command": child_of(process.pid)}
-        stopped = list(both.values()) if whom == "both" else [both[whom]]
+        stopped = list(both.values()) if which == "both" else [both[which]]
         for pid in stopped:
             os.kill(pid, getattr(signal, how))
         for pid in stopped:

@@ -151,7 +151,7 @@ def test_who_cannot_be_asked_has_not_agreed(verb, where, path):
 
 
 def test_a_terminal_that_goes_away_ends_no_wait(path, tmp_path):
-    """Whoever ignores the hang-up goes on, though each word to the terminal is an error then."""
+    """A program that ignores the hang-up goes on, though each write to the terminal fails."""
     ran = tmp_path / "ran"
     lock = semlock.Lock(path)
     lock.acquire()

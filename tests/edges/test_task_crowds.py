@@ -337,7 +337,7 @@ def test_a_crowd_in_trio_costs_the_same(path, counted, kind):
 
 @pytest.mark.parametrize("let_go", [False, True], ids=["held", "let go at the same time"])
 def test_a_crowd_in_trio_that_is_cancelled_at_once_ends_in_many_steps(path, let_go):
-    """By itself trio runs all whom one call cancels in a single step of its loop."""
+    """By itself trio runs all that one call cancels in a single step of its loop."""
     trio = trio_or_skip()
     crowd = Crowd("fair", path)
     ended = []

@@ -356,7 +356,7 @@ def test_who_only_asks_behind_the_stopped_has_a_free_lock_soon(path, stopped, wa
 @queues_by_fifo
 @pytest.mark.parametrize("kind", ["fair", "slots", "writer", "reader"])
 def test_who_only_asks_for_what_is_held_is_told_at_once(path, stopped, kind, monkeypatch):
-    """And a try never sleeps, whoever is first: it would hold up the loop."""
+    """And a try never sleeps, whichever is first: it would hold up the loop."""
     theirs, _ = _WAYS[kind]
 
     def never(*_):
@@ -383,7 +383,7 @@ def test_who_only_asks_for_what_is_held_is_told_at_once(path, stopped, kind, mon
 
 
 @queues_by_fifo
-def test_a_loop_that_stands_still_holds_up_nobody_and_goes_on(path):
+def test_a_loop_that_stands_still_holds_up_no_other_and_goes_on(path):
     """Its task is the first in the queue, and loses its ticket; later it has its old place."""
     with Child() as child, Child() as holder:
         holder.run(f"import semlock; lock = semlock.Lock({path!r}); lock.acquire(); None")
@@ -494,7 +494,7 @@ def test_a_bell_is_not_taken_for_another_one_of_its_number():
     os.close(second[1])
     bells.read()
     assert rung == ["other"]
-    # It is told once, although nobody takes it out.
+    # It is told once, although nothing takes it out.
     assert bells._poll.poll(0) == []
     os.close(second[0])
     bells.close()
@@ -547,7 +547,7 @@ None""")
 
 
 def test_who_may_hold_up_a_loop_is_counted_in_its_line_only(path):
-    """The list of lines that says whether to look for one at all is empty when nobody waits."""
+    """The list of lines that says whether to look for one at all is empty when no task waits."""
 
     async def main():
         assert not line.crowded

@@ -159,7 +159,7 @@ def test_a_plain_lock_notices_one_of_the_same_length_by_the_files_time(tmp_path,
 
 
 @pytest.mark.parametrize("kind", ["plain", "sema", "semats", "sidecar", "task"])
-def test_nobody_says_that_the_thief_keeps_the_holders_kernel_lock(kind, tmp_path):
+def test_no_verb_says_that_the_thief_keeps_the_holders_kernel_lock(kind, tmp_path):
     lock = held(kind, tmp_path, "fresh")
     assert lock.status().verdict == "alive"
     overwrite(lock.path, theirs(kind))

@@ -165,7 +165,7 @@ def test_many_waiters_of_one_space_need_one_watch(clients, etcd_server):
     assert one.line() == []
 
 
-def test_a_waiter_in_the_middle_that_leaves_wakes_nobody_wrongly(clients):
+def test_a_waiter_in_the_middle_that_leaves_wakes_no_other_wrongly(clients):
     one, two, three = clients(), clients(), clients()
     one.enter("a")
     two.enter("b")

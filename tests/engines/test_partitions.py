@@ -1,7 +1,7 @@
 """A client on another network: it is cut off while it holds, and comes back.
 
 The server listens on one end of a pair of virtual network devices, and the client runs in a network
-namespace with the other end.  When the device is down, no packet passes, and nobody is told.
+namespace with the other end.  When the device is down, no packet passes, and no process is told.
 """
 
 from __future__ import annotations

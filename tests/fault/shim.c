@@ -182,7 +182,7 @@ stop(void)
 {
     static const char word[] = "stopped\n";
 
-    /* Told first, so that whoever waits for the stop learns as well when there is none. */
+    /* Told first, so that what waits for the stop learns too that there is none. */
     if (state.report >= 0 && write(state.report, word, sizeof word - 1) < 0) {
         raise(SIGKILL);
     }

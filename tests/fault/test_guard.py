@@ -1,6 +1,6 @@
 """The guard where flock is not what it is on a local filesystem: on SMB, and on NFS.
 
-Whoever can't have the guard moves the path aside before it is removed, which leaves the path
+A process that can't have the guard moves the path aside before it is removed, which leaves the path
 free for a moment.  So nothing may be taken for a filesystem without a guard that has one.
 """
 
@@ -27,7 +27,7 @@ def taken_over(other, *faults):
 
 
 def a_release_on_smb(actor, path):
-    """Somebody else has the guard, for which SMB has a word of its own, and lets go of it."""
+    """Another process has the guard, for which SMB has a word of its own, and lets go of it."""
     holder = actor()
     holder.do("lock.acquire(timeout=0)")
     holder.do("lock.release()", fail(errno.EACCES, "flock"))
@@ -99,7 +99,7 @@ def test_who_sits_on_the_guard_is_waited_for_so_long_and_not_longer(actor, path)
 
 
 def test_smbs_word_that_stays_means_what_it_means_elsewhere(actor, path):
-    """There it is said of a file that nobody may lock, so there is no guard."""
+    """There it is said of a file that can't be locked, so there is no guard."""
     holder = actor()
     holder.do("lock.acquire(timeout=0)")
     holder.do(f"refuse('flock', {errno.EACCES})")

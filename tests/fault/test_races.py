@@ -444,7 +444,7 @@ def test_a_living_holder_is_not_robbed(actor):
 @on_windows
 def test_a_robber_of_the_last_lock_never_takes_the_next_one(actor):
     holder, robber = actor(), actor()
-    # It meets a robber that is stopped with the guard, and nobody waits for that.
+    # It meets a robber that is stopped with the guard, and no other waits for that.
     holder.do("set_patience(0)")
     last = None
 
@@ -605,7 +605,7 @@ def test_the_copy_that_can_lose_them_wins_them_with_all_of_its_mechanisms(
 
 
 def lost_without(actor, take_out, who):
-    """Give actors, of whom some lack a mechanism."""
+    """Give actors, some of which lack a mechanism."""
     made = []
 
     def make():

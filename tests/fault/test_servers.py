@@ -10,7 +10,7 @@ import pytest
 
 from faultlib import ActorError, fail
 
-# Of a file that is open here, and that somebody else has removed.
+# Of a file that is open here, and that another machine has removed.
 GONE = [errno.ENOENT, errno.ESTALE]
 
 
@@ -31,7 +31,7 @@ def test_a_dead_lock_that_is_gone_by_any_call_is_looked_at_again(actor, path, er
 def test_a_server_that_opens_no_file_there_is_believed(actor, path):
     """The client answers lstat() out of its memory, and the file that it tells of is gone."""
     holder = actor()
-    # Whose kind nobody tells counts as a server's.
+    # A filesystem of an unknown kind counts as a server's.
     for call in ("fstatfs", "statfs"):
         holder.do(f"refuse({call!r}, {errno.EIO})")
     holder.do("lock.acquire(timeout=0)")

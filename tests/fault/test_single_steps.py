@@ -67,7 +67,7 @@ def test_a_program_being_started_does_not_keep_the_guard_of_a_holder(actor, path
             token = holder.do("lock.token")
             other.do(f"rob(path, {token!r})")
         else:
-            # The unlink fails, so it is still held and anybody may still need the guard.
+            # The unlink fails, so it is still held and another process may need the guard.
             with pytest.raises(ActorError, match="PermissionError"):
                 holder.do("lock.release()", copy_after("flock"), fail(1, "unlink"))
             other.do(f"rob(path, {holder.do('lock.token')!r})")

@@ -14,7 +14,7 @@ import pytest
 from faultlib import die_after, die_before, stop_before
 from support import state_of, wait_until
 
-# Longer than it takes to notice that somebody is dead or stopped, on a machine that is busy.
+# Longer than it takes to notice that a process is dead or stopped, on a machine that is busy.
 SOON = 3.0
 ROUND = "(take(lock, None), lock.check(), lock.release(), native.drain_pool())"
 
@@ -71,7 +71,7 @@ def test_wherever_one_dies_the_others_are_served(actor, path, names, place, deat
         assert time.monotonic() - started < SOON, (number, asleep)
         _ended(victim)
         victim.kill()
-        # Of the last one nobody has seen the death.
+        # The death of the last one was not seen.
         world.do("semlock.clean(directory)")
         assert names() == [], (number, asleep)
 

@@ -28,7 +28,7 @@ SOME_FORMS = [
 ]
 
 
-# Whoever is fair takes a ticket at once, and not only when others seem to wait too.
+# A fair waiter takes a ticket at once, and not only when others seem to wait too.
 IN_TURN = ", fair=True"
 
 
@@ -91,7 +91,7 @@ def every_stop_before_it_sleeps(waiter, world, form, options=""):
         ),
     ],
 )
-def test_a_release_wakes_whoever_was_stopped_on_the_way_to_sleep(
+def test_a_release_wakes_a_waiter_that_was_stopped_on_the_way_to_sleep(
     actor, path, names, form, options
 ):
     waiter, world = waiting_actor(actor), actor()
@@ -102,7 +102,7 @@ def test_a_release_wakes_whoever_was_stopped_on_the_way_to_sleep(
 
 
 @pytest.mark.parametrize("form", SOME_FORMS)
-def test_a_death_wakes_whoever_was_stopped_on_the_way_to_sleep(actor, path, names, form):
+def test_a_death_wakes_a_waiter_that_was_stopped_on_the_way_to_sleep(actor, path, names, form):
     waiter, world = waiting_actor(actor), actor()
     for _ in every_stop_before_it_sleeps(waiter, world, form):
         world.do("end_holder(kill=True)")
@@ -126,7 +126,7 @@ def test_the_release_of_the_next_holder_wakes_it_too(actor, path, names, form, a
 
 
 @pytest.mark.parametrize("away", ["os.unlink(path)", "os.rename(path, path + '.away')"])
-def test_a_file_that_anybody_takes_away_wakes_it(actor, path, away):
+def test_a_file_that_any_program_takes_away_wakes_it(actor, path, away):
     waiter, world = waiting_actor(actor), actor()
     for _ in every_stop_before_it_sleeps(waiter, world, "fresh"):
         eval(away, {"os": os, "path": path})
@@ -161,7 +161,7 @@ def test_two_changes_of_hands_while_it_is_stopped_twice(actor, path, form):
 # ---------------------------------------- the next in the queue
 
 
-def test_whoever_is_second_is_woken_wherever_it_is_stopped(actor, path, names):
+def test_the_second_waiter_is_woken_wherever_it_is_stopped(actor, path, names):
     """It watches the ticket of the first, and looks after that every tenth of a second."""
     first, second, world = waiting_actor(actor), waiting_actor(actor), actor()
     world.do("raise_holder()")
@@ -204,7 +204,7 @@ def a_watch_that_comes_too_late_is_made_again(actor, path):
 
 
 def a_removal_that_is_under_way_is_waited_for(actor, path):
-    """It was told of before the waiter watched, and the name goes while nobody looks.
+    """It was told of before the waiter watched, and the name goes between two looks.
 
     The holder has its file open by this very name, so that the end of the name isn't the end
     of the inode, which would be told of too.
@@ -244,7 +244,7 @@ def a_witness_that_goes_after_the_news_is_noticed(actor, path):
 
 
 def a_death_that_was_told_before_it_watched_is_noticed(actor, path):
-    """The same, when the news came before there was anybody to hear it."""
+    """The same, when the news came before the waiter listened."""
     waiter, holder = waiting_actor(actor), actor()
     holder.do("lock.acquire(timeout=0)")
     holder.do("name_a_dead_process(lock)")

@@ -190,8 +190,8 @@ def test_a_lock_that_is_on_its_way_out_is_no_longer_what_was_judged(actor, dead)
 
 
 @pytest.fixture
-def somebody_elses(dead):
-    """A dead lock that nobody may read or remove, or skip where that can't be had."""
+def of_another_user(dead):
+    """A dead lock that this user may not read or remove, or skip where that can't be had."""
     everybody = "*S-1-1-0"
     for where, denied in ((dead, "(R,W,D)"), (os.path.dirname(dead), "(DC)")):
         command = ["icacls", where, "/deny", f"{everybody}:{denied}"]
@@ -210,17 +210,17 @@ def somebody_elses(dead):
             subprocess.run(command, check=False, capture_output=True)
 
 
-def test_a_lock_that_belongs_to_somebody_else_is_held_and_stays(somebody_elses):
-    lock = semlock.Lock(somebody_elses)
+def test_a_lock_that_belongs_to_another_user_is_held_and_stays(of_another_user):
+    lock = semlock.Lock(of_another_user)
     assert lock.try_acquire() is False
     with pytest.raises(semlock.LockTimeoutError):
         lock.acquire(timeout=0.05)
-    assert semlock.status(somebody_elses).state == "unreadable"
+    assert semlock.status(of_another_user).state == "unreadable"
     with pytest.raises(semlock.LockHeldError):
-        semlock.remove(somebody_elses)
+        semlock.remove(of_another_user)
     with pytest.raises(PermissionError):
-        semlock.remove(somebody_elses, force=True)
-    assert os.path.exists(somebody_elses)
+        semlock.remove(of_another_user, force=True)
+    assert os.path.exists(of_another_user)
 
 
 # ---------------------------------------------------------------- who else has it open
@@ -251,7 +251,7 @@ def open_for_reading(path, sharing):
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
-def test_nobody_who_reads_a_held_lock_delays_its_release(path, names, sharing):
+def test_no_reader_of_a_held_lock_delays_its_release(path, names, sharing):
     lock = semlock.Lock(path)
     for _ in range(4):  # the first releases delete the file, and later ones keep it
         with contextlib.ExitStack() as readers:

@@ -188,7 +188,7 @@ class TestPayloads:
         peer.do("release")
 
     def test_of_both_sides_have_the_same_form(self, peer, target, lock_file, version):
-        """Whoever writes: the same JSON, and in 0.21 the same white space behind it."""
+        """By either side: the same JSON, and in 0.21 the same white space behind it."""
         peer.do("acquire", target=target, payload=PAYLOAD)
         theirs = lock_file.read_bytes()
         peer.do("release")

@@ -238,7 +238,7 @@ def test_each_cell_has_its_outcome(row, system, place):
     with pytest.raises(semlock.NotHeldError):
         semlock.Lock(place).release()
     if not taken:
-        # Nobody who only looks or cleans up changes it.
+        # What only looks or cleans up doesn't change it.
         semlock.clean(os.path.dirname(place))
         assert lock.try_acquire() is False
         with pytest.raises(semlock.LockHeldError):

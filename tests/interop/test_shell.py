@@ -104,7 +104,7 @@ def test_a_script_whose_process_is_gone_keeps_its_lock(path):
 
 
 @pytest.mark.skipif(not os.path.exists("/usr/bin/flock"), reason="flock(1) is not installed")
-def test_flock_on_the_same_path_counts_as_somebody_who_holds(path):
+def test_flock_on_the_same_path_counts_as_a_holder(path):
     """A user of flock(1) sits on the guard, so a dead holder's file is not removed under them."""
     script = "import semlock,sys,os; l=semlock.Lock(sys.argv[1]); l.acquire(); os._exit(0)"
     subprocess.run([sys.executable, "-c", script, path], check=True)

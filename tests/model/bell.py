@@ -49,7 +49,7 @@ class Bell:
         self.config = config
 
     def initial(self) -> State:
-        """Begin with the FIFO made, and nobody who has it open."""
+        """Begin with the FIFO made, and no process that has it open."""
         return State(MADE, START, False)
 
     def canonical(self, state: State) -> State:

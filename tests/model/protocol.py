@@ -1,6 +1,6 @@
 """The model of semlock's protocol on POSIX, as ``csrc/semlock.h`` tells it.
 
-Each step is one system call, or several in a row of which nobody can see the middle; the
+Each step is one system call, or several in a row whose middle no process can see; the
 README says which and why.  A process that is killed is replaced by a new one, any number of
 times, and can be killed at every step.  Every mechanism of the protocol is a switch of
 ``Config``, so that a test can take it out and see which property fails without it.
@@ -181,6 +181,6 @@ def newcomer_holds(state: State) -> bool:
     return state.processes[-1].at in at.BELIEVES
 
 
-def somebody_holds(state: State) -> bool:
+def one_holds(state: State) -> bool:
     """Tell whether any cooperator believes to hold the lock."""
     return any(p.at in at.BELIEVES for p in state.processes)

@@ -21,9 +21,11 @@ GUARANTEES: Final = frozenset({EXCLUSION, EXACT, NO_ROBBERY, WHOLE_RECORDS, LOSS
 
 # Why a file may be removed.
 DEATH: Final = "death"  # its holder is proven to be dead
-ABANDONED: Final = "unfinished"  # it carries the mark, so that nobody believes to hold it
+ABANDONED: Final = "unfinished"  # it carries the mark, so that no process believes to hold it
 GRACE: Final = "grace"  # it is no record, and nothing has changed about it for a while
-AGE: Final = "age"  # a policy (TTL, force) takes it from whoever holds it, alive or not
+AGE: Final = (
+    "age"  # a policy (TTL, force) takes it from the process that holds it, alive or not
+)
 
 
 @dataclass(frozen=True)

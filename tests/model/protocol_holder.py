@@ -75,7 +75,7 @@ class Holder:
         if me.mine != NONE:
             yield from self._start_kept(s, index, me)
         elif s.path == NONE:
-            # A file that nobody else can see is made, guarded and written in one step.
+            # A file that no other process can see is made, guarded and written in one step.
             for ino in self.kernel.numbers_for_new_file(s):
                 known, token = with_token(s, index)
                 if self.config.whole:
@@ -146,7 +146,7 @@ class Holder:
     def _placed_open(self, s: State, index: int, me: Process) -> Steps:
         inode = s.inodes[me.mine]
         if inode.guard != NONE:
-            yield "guard: taken by somebody; close", with_process(s, index, Process(at.IDLE))
+            yield "guard: taken by a process; close", with_process(s, index, Process(at.IDLE))
             return
         after = with_inode(s, me.mine, inode._replace(guard=index))
         yield "guard, take witness", moved(after, index, me, at.PLACED_GUARDED)
@@ -312,7 +312,7 @@ class Holder:
             yield "guard", moved(after, index, me, at.BARE_GUARDED)
         else:
             yield (
-                "guard: taken by somebody; close, still held",
+                "guard: taken by a process; close, still held",
                 moved(s, index, me, at.BARE_HOLDS),
             )
 

@@ -22,7 +22,7 @@ PLACED: Final = 2  # created at the path, without the mark: finished, or there a
 
 
 class Inode(NamedTuple):
-    """One file.  A number that somebody remembers but that is free again is ``FREE``.
+    """One file.  A number that a process remembers but that is free again is ``FREE``.
 
     ``life``           the acquisition that it serves; processes can't read this, but a clock
                        that is fine enough shows it as a change of ctime
@@ -101,7 +101,7 @@ class Kernel:
     ``pinning``          the steps at which the descriptor of ``other`` is open
     ``remembering``      the steps at which only the number of ``other`` is known
     ``reading``          the steps at which the owner of a record that was read still matters
-    ``owners_matter``    whether anybody asks which process wrote a record
+    ``owners_matter``    whether any step asks which process wrote a record
     ``foreign_away``     where the foreigner stands that does nothing
     ``foreign_pinning``  the steps at which the foreigner has its file open
     """
@@ -143,8 +143,8 @@ class Kernel:
     def numbers_for_new_file(self, state: State) -> list[int]:
         """List the numbers that a new file may get, as far as they make a difference.
 
-        One that nobody has ever seen stands for all of its kind.  A number that was freed
-        makes a difference only if somebody still remembers it.
+        One that no process has ever seen stands for all of its kind.  A number that was freed
+        makes a difference only if a process still remembers it.
         """
         numbers = [len(state.inodes)]
         for process in state.processes:
@@ -269,7 +269,7 @@ class Kernel:
                 continue
             inode = inodes[ino]
             if ino not in in_use:
-                # A claim that waits is written anew before anybody can read it again.
+                # A claim that waits is written anew before any process can read it again.
                 listed.append(_IDLE_CLAIM if inode.kept else FREE)
                 continue
             first, second, life = inode.first, inode.second, inode.life
@@ -305,7 +305,7 @@ class Kernel:
             ino = numbers[foreigner.ino]
             foreigner = Foreigner(foreigner.at, ino, life, foreigner.robbed)
 
-        # Who wrote a record matters only while somebody can still judge it by that.
+        # Who wrote a record matters only while a process can still judge it by that.
         named = []
         for token in tokens:
             if token:
@@ -352,5 +352,5 @@ def unguarded(state: State, ino: int, index: int) -> State:
 
 
 def with_token(state: State, owner: int) -> tuple[State, int]:
-    """Make a token that nobody has, and give it with the state that knows who wrote it."""
+    """Make a token that no process has, and give it with the state that knows who wrote it."""
     return state._replace(owners=(*state.owners, owner)), len(state.owners) + 1

@@ -181,7 +181,7 @@ class Remover:
             after = with_inode(s, me.other, inode._replace(guard=index))
             yield "remove: guard", moved(after, index, me, at.REMOVE_GUARDED)
         else:
-            yield "remove: guard taken by somebody; close", self.kernel.closed(s, index, me)
+            yield "remove: guard taken by a process; close", self.kernel.closed(s, index, me)
 
     def _remove_guarded(self, s: State, index: int, me: Process) -> Steps:
         if self.config.path_before_bytes:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Steps: TypeAlias = Iterator[tuple[str, "State"]]
 
-NONE: Final = -1  # nobody, no ticket
+NONE: Final = -1  # no process, no ticket
 DEAD: Final = -2
 FOREIGNER: Final = -3
 
@@ -129,26 +129,26 @@ class Config:
     dead: int = 1  # so many dead ones' tickets at once
     stops: bool = True
     leaves: bool = True  # waiters give up
-    robs: bool = False  # somebody removes P while its holder lives
+    robs: bool = False  # a process removes P while its holder lives
     held_at_first: bool = False  # by a foreigner, who lets go at any time
-    once: bool = False  # nobody comes again who has left, let go or been killed
+    once: bool = False  # no process comes again that has left, let go or been killed
     alone: bool = False  # who sees no queue may wait for P at first, without a ticket
     barges: bool = False  # newcomers try although there is a queue, if they like
-    order_from: str = "coming"  # or "publishing": whom a process may not come before
+    order_from: str = "coming"  # or "publishing": which process another may not come before
     watched: frozenset[str] = frozenset({EXCLUSION, ORDER, OWN_TICKETS})
     spares_window: bool = True  # nothing comes between looking at a ticket and removing it
 
     # The mechanisms, each of which can be taken out.
     removes_dead: bool = True
     overtakes: bool = True
-    surveys_on_wake: bool = True  # else whoever sees the one before it gone is first
+    surveys_on_wake: bool = True  # else the one that sees its predecessor gone is first
     asks_for_flock: bool = True  # so that it sees one who is about to remove its ticket
     asks_again: bool = True  # under the flock, whether the owner of a ticket lives
     comes_back: bool = True  # gives its ticket the old name back after others passed it by
     rejoins: bool = True  # makes its ticket anew after others removed it
     keeps_number: bool = True  # so that one that was only slow is not sent to the end
     checks_ticket: bool = True  # that the new ticket is still there when it is open
-    looks_by_clock: bool = True  # at P, for a dead holder whom the first one doesn't see
+    looks_by_clock: bool = True  # at P, for a dead holder that the first one doesn't see
     tries_in_turn: bool = True  # also after it has removed a dead holder's file
 
 
@@ -226,7 +226,7 @@ class Queue:
         return None
 
     def canonical(self, state: State) -> State:
-        """Fold the names of processes, but of the first, and tickets nobody knows."""
+        """Fold the names of processes, but of the first, and tickets that no process knows."""
         best = None
         for order in permutations(range(1, len(state.processes))):
             folded = _renamed(state, (0, *order))
@@ -382,7 +382,7 @@ class Queue:
         )
         now = me._replace(at=PROBE if before else FIRST, number=before)
         after = s if before else _cleared(s)
-        yield f"see {before or 'nobody'} before it", _with(after, index, now)
+        yield f"see {before or 'none'} before it", _with(after, index, now)
 
     def _probe(self, s: State, index: int, me: Process) -> Steps:
         place = _named(s, me.number)
@@ -434,7 +434,7 @@ class Queue:
         )
 
     def _unused(self, s: State, me: Process) -> bool:
-        """Tell whether nobody who stands before it takes P, though it is free.
+        """Tell whether no process before it takes P, though it is free.
 
         The nearest to the head tries first, so one that runs comes before those behind it.
         """
@@ -478,7 +478,7 @@ class Queue:
         ticket = s.tickets[me.ticket]
         after = _with_ticket(s, me.ticket, ticket._replace(state="holds"))
         yield "say by its ticket that it holds", _with(after, index, me._replace(at=HOLDS))
-        # Somebody asks at that moment, or the process is short of descriptors.
+        # A process asks at that moment, or the process is short of descriptors.
         yield "keep its ticket as it is", _with(s, index, me._replace(at=HOLDS))
         yield "leave its ticket", _with(s, index, me._replace(at=LEAVE))
 
@@ -517,7 +517,7 @@ def waits_in_vain(state: State) -> bool:
 
 
 def is_help(label: str) -> bool:
-    """Tell whether a step may be hoped for by somebody who waits.
+    """Tell whether a step may be hoped for by a process that waits.
 
     Not that others are killed, stopped or woken, nor that they give up or come.
     """

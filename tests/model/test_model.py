@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from explorer import TooManyStatesError, by_size, can_reach, explore, without_a_way
-from protocol import Protocol, find_wedge, somebody_holds
+from protocol import Protocol, find_wedge, one_holds
 from protocol_config import (
     EXACT,
     EXCLUSION,
@@ -133,9 +133,7 @@ def check_search(config: Config, states: int) -> None:
     assert wedge is None, found.story(wedge)
     assert found.states == states
     if config in NO_DEATH_NEEDED:
-        stuck = without_a_way(
-            found, somebody_holds, passable=lambda step: "is killed" not in step
-        )
+        stuck = without_a_way(found, one_holds, passable=lambda step: "is killed" not in step)
         assert not stuck, found.story(stuck[0])
 
 
@@ -269,7 +267,7 @@ def test_a_guarantee_fails_without(config: Config, prop: str, steps: int) -> Non
 
 
 def test_a_lock_stays_held_by_who_let_go_of_it_without_a_second_look_at_the_path() -> None:
-    # Nobody needs to be killed for that.
+    # No process needs to be killed for that.
     config = replace(COPIED, release_looks_again=False, crashes=False)
     found = explore(Protocol(config))
     assert found.violation is None
@@ -304,11 +302,11 @@ def test_a_killed_process_blocks_everybody_with(config: Config, steps: int) -> N
 
 NOT_NEEDED: dict[str, Config] = {
     # A kept claim's inode comes back only by its living owner, who was not proven dead.
-    "bytes before path, if nobody robs the living": replace(KEPT, path_before_bytes=False),
-    # Nobody but a policy takes a lock away from its living holder.
-    "a check at release, if nobody robs the living": replace(KEPT, release_checks=False),
-    "a guard at release, if nobody robs the living": replace(KEPT, release_guards=False),
-    "a guard at refresh, if nobody robs the living": replace(WHOLE, refresh_guards=False),
+    "bytes before path, if no process robs the living": replace(KEPT, path_before_bytes=False),
+    # Only a policy takes a lock away from its living holder.
+    "a check at release, if no process robs the living": replace(KEPT, release_checks=False),
+    "a guard at release, if no process robs the living": replace(KEPT, release_guards=False),
+    "a guard at refresh, if no process robs the living": replace(WHOLE, refresh_guards=False),
     # The token tells more than the witness could.
     "asking for the witness again, if records have tokens": replace(
         WHOLE, witness_asked_again=False
@@ -326,7 +324,7 @@ NOT_NEEDED: dict[str, Config] = {
     "comparing bytes, for exclusion where there is a witness": replace(
         WHOLE, bytes_compared=False, watched=frozenset({EXCLUSION, NO_ROBBERY})
     ),
-    # It writes to its own file, which nobody sees any more.
+    # It writes to its own file, which no process sees any more.
     "a check at refresh, for exclusion": replace(
         robbing(WHOLE), refresh_checks=False, watched=frozenset({EXCLUSION})
     ),

@@ -28,7 +28,7 @@ FULL = Config(marks=False, ordered=False, syncs=True, empties=False, cuts=1)
         pytest.param(replace(FULL, marks=True), 21_784, id="both", marks=pytest.mark.stress),
     ],
 )
-def test_no_cut_leaves_a_lock_that_blocks_and_nobody_is_robbed(config, states):
+def test_no_cut_leaves_a_lock_that_blocks_and_no_holder_is_robbed(config, states):
     found = explore(Power(config))
     assert found.violation is None, found.story()
     assert found.states == states

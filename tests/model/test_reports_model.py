@@ -9,12 +9,12 @@ from reports import CLOSED, GONE, LOST_REPORT, OVER, OVERFLOW, Config, Reports
 HEARS = frozenset({GONE, CLOSED, OVERFLOW, OVER})
 
 SEARCHES: dict[str, tuple[Config, int]] = {
-    "nobody killed": (Config(kills=0), 31_209),
-    "nobody killed, told after": (Config(kills=0, tells_before=False), 29_308),
-    "nobody killed, interrupted": (Config(kills=0, interrupts=True, room=1), 20_244),
+    "no process killed": (Config(kills=0), 31_209),
+    "no process killed, told after": (Config(kills=0, tells_before=False), 29_308),
+    "no process killed, interrupted": (Config(kills=0, interrupts=True, room=1), 20_244),
 }
 LARGE: dict[str, tuple[Config, int]] = {
-    "nobody killed, moved": (Config(kills=0, moves=True, room=1), 45_364),
+    "no process killed, moved": (Config(kills=0, moves=True, room=1), 45_364),
     "one killed": (Config(room=1), 404_415),
     "one killed, told after": (Config(room=1, tells_before=False), 347_922),
     "its number is known": (Config(room=1, knows=True, releases=False), 410_355),

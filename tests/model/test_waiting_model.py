@@ -28,7 +28,7 @@ BY_PROCESS = waiting.Config(waiters=1, witness=False)
 # Until it is judged, the process takes what it finds for one of its own locks.
 OWN = waiting.Config(waiters=1, keeps=True, collides=True)
 
-# Nothing at all by the clock, and nobody is killed: the watching alone.
+# Nothing at all by the clock, and no process is killed: the watching alone.
 REMOVALS = replace(
     WAIT,
     kills=False,
@@ -59,7 +59,7 @@ WAITS: dict[str, tuple[waiting.Config, int]] = {
     "known by their process, both wait": (replace(BY_PROCESS, waiters=2), 9_020),
     "one waits, and tries before it reads": (replace(WAIT, tries_unread=True), 3_744),
     "nothing by the clock, tries before it reads": (replace(LATE, tries_unread=True), 11_209),
-    "nothing by the clock, nobody killed": (REMOVALS, 1_320),
+    "nothing by the clock, no process killed": (REMOVALS, 1_320),
     "nothing by the clock, three": (THREE_REMOVALS, 15_488),
     "nothing by the clock, a late close": (LATE, 11_209),
 }
@@ -149,7 +149,7 @@ def test_no_wake_is_lost_without(config: waiting.Config) -> None:
     assert found.violation is None, found.story()
 
 
-def test_whoever_waits_can_win_without_anybody_being_killed() -> None:
+def test_each_waiter_can_win_without_a_kill() -> None:
     found = explore(Waiting(replace(WAIT, keeps=False)), remember=True)
     stuck = without_a_way(
         found,
@@ -193,7 +193,7 @@ ALL_STAND = replace(ONCE, held_at_first=True, kills=False, stops=False, leaves=F
 
 QUEUES: dict[str, tuple[queueing.Config, int]] = {
     "two": (TWO, 31_348),
-    "two, nobody stopped": (replace(TWO, stops=False), 6_358),
+    "two, no process stopped": (replace(TWO, stops=False), 6_358),
     "three, once": (ONCE, 19_655),
     "two, alone at first": (replace(TWO, stops=False, alone=True), 6_732),
     "three, once, alone at first": (replace(ONCE, alone=True), 22_051),
@@ -225,7 +225,7 @@ def waits_for_ever(found: Exploration[queueing.State]) -> queueing.State | None:
 
 
 @pytest.mark.parametrize(("config", "states"), by_size(QUEUES, most=20_000))
-def test_the_queue_keeps_order_and_nobody_waits_for_ever(
+def test_the_queue_keeps_order_and_no_process_waits_for_ever(
     config: queueing.Config, states: int
 ) -> None:
     check_queue(config, states)
@@ -240,7 +240,7 @@ def test_the_queue_keeps_its_promises_in_larger_searches(
     check_queue(config, states)
 
 
-# What is taken out, in which model, and after how many steps somebody waits for ever.
+# What is taken out, in which model, and after how many steps a process waits for ever.
 STUCK: dict[str, tuple[queueing.Config, int]] = {
     "the removal of dead ones' tickets, and overtaking": (
         replace(TWO, stops=False, removes_dead=False, overtakes=False),
@@ -256,7 +256,7 @@ STUCK: dict[str, tuple[queueing.Config, int]] = {
 
 
 @pytest.mark.parametrize(("config", "steps"), STUCK.values(), ids=STUCK.keys())
-def test_somebody_waits_for_ever_without(config: queueing.Config, steps: int) -> None:
+def test_a_process_waits_for_ever_without(config: queueing.Config, steps: int) -> None:
     found = explore(Queue(config), remember=True)
     assert found.violation is None, found.story()
     stuck = waits_for_ever(found)
@@ -266,7 +266,7 @@ def test_somebody_waits_for_ever_without(config: queueing.Config, steps: int) ->
 
 # What is taken out, in which model, which property fails, and after how many steps.
 UNFAIR: dict[str, tuple[queueing.Config, int]] = {
-    "a new look at the queue by whoever is woken": (
+    "a new look at the queue by the waiter that is woken": (
         replace(ALL_STAND, leaves=True, surveys_on_wake=False),
         24,
     ),

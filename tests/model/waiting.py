@@ -1,4 +1,4 @@
-"""The model of waiting: does whoever sleeps get woken by what happens at P?
+"""The model of waiting: does a sleeping process get woken by what happens at P?
 
 Processes take P, hold it, let it go or keep its file for the next time, and are killed; a
 foreigner does as foreigners do.  A process that finds P held waits for it as
@@ -101,7 +101,7 @@ class Config:
 
 
 def _matters(s: State, file: int, index: int) -> bool:
-    """Tell whether anybody but its owner knows a file, or can come to know it."""
+    """Tell whether any process but its owner knows a file, or can come to know it."""
     return s.path == file or any(
         file in (p.judged, p.looks_at, p.follows, p.watches)
         for i, p in enumerate(s.processes)
@@ -128,7 +128,7 @@ class Waiting:
             ARMED: self._armed,
             SLEEP: self._sleep,
         }
-        # Whoever waits and whoever doesn't are not alike, so they keep their places.
+        # Those that wait and those that don't are not alike, so they keep their places.
         self.fixed = config.waiters if config.waiters < config.processes else 0
 
     def initial(self) -> State:
@@ -279,7 +279,7 @@ class Waiting:
         yield "judge: let it be", with_process(s, index, now)
 
     def _follow(self, s: State, index: int, me: Process) -> Steps:
-        # What was judged may have changed since, but not whom its record named.
+        # What was judged may have changed since, but not the process that its record named.
         named = me.judged if me.judged != NONE else s.path
         now = me._replace(at=WATCH)
         if named == NONE or self._owner(s, named) == DEAD:

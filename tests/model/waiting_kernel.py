@@ -23,7 +23,7 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Final, NamedTuple
 
-NONE: Final = -1  # no file, nobody
+NONE: Final = -1  # no file, no process
 DEAD: Final = -2  # the owner of a file whose process is dead
 FOREIGNER: Final = -3
 
@@ -73,7 +73,7 @@ class Process(NamedTuple):
     ``seen``      the file that its last look found at P
     ``judged``    the file that it has judged and lets be, in the life that it had then
     ``looks_at``  the file that the look under way has found
-    ``judges``    its next try ends with judging whoever holds P
+    ``judges``    its next try ends with judging the holder of P
     ``tries``     how often it has tried to watch, in the look under way
     ``follows``   the file of whose owner's process it wants to hear the end
     """

@@ -1,4 +1,4 @@
-"""Real filesystems for the tests, each mounted where nobody else sees it.
+"""Real filesystems for the tests, each mounted where no other process sees it.
 
 As a program, ``mounts.py KIND COMMAND…`` runs a command in an empty directory of a fresh
 filesystem of that kind, in a mount namespace of its own; everything goes with the command.
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-# What somebody else has mounted, and a command that runs another one on a second client of the
+# What the caller has mounted, and a command that runs another one on a second client of the
 # same servers, where the same directories are mounted.
 MOUNTED = dict(
     pair.split("=", 1) for pair in os.environ.get("SEMLOCK_MOUNTED", "").split(",") if pair

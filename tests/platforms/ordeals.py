@@ -104,7 +104,7 @@ def waits() -> dict:
         return Child(SETUP.format(path=path, options=options))
 
     def ends(name: str, what) -> None:
-        """Let somebody wait until it can't but have seen the lock held, then end that."""
+        """Let a process wait until it must have seen the lock held, then end that."""
         path = os.path.abspath(f"{name}.lock")
         with child(path) as holder, child(path) as waiter:
             holder.run("lock.acquire(); None")

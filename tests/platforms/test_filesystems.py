@@ -6,12 +6,12 @@ What a filesystem gives differs, so what is expected differs with it, and only w
     NAMED   Served by a program, with hard links but without unnamed files.  A kill while a
             lock is made leaves a file under a private name, which goes after the grace time,
             and so does a fault of the very call that would remove it.
-    NETWORK Mounted by somebody else from a server, and named in SEMLOCK_MOUNTED as
+    NETWORK Mounted by the caller from a server, and named in SEMLOCK_MOUNTED as
             ``name=directory,…``.  A server may lose and repeat requests: what is asked of it is
             that one holder at most is inside, and that who waits is served.
     BARE    Without hard links, and without the bit that tells an unfinished lock from an empty
             one.  A kill in the microseconds between creating and writing leaves a file that
-            counts as somebody's lock.  That one holder at most is inside is true here as well.
+            counts as a held lock.  That one holder at most is inside is true here as well.
 """
 
 from __future__ import annotations
@@ -109,14 +109,14 @@ def put_through(kind, mountable, request):
 
 
 @each_kind
-def test_at_most_one_holds_whoever_is_killed(kind, put_through, tmp_path):
+def test_at_most_one_holds_whatever_is_killed(kind, put_through, tmp_path):
     kills = 20 if kind in BARE else 50
     plan: dict[str, object] = {"records": str(tmp_path / "records")}
     if kind in BARE:
-        # Where a kill may leave a lock for ever there must be many, or nobody gets one any more.
+        # Where a kill may leave a lock for ever there must be many, or none is left.
         plan |= {"locks": 60, "kills_per_second": 80, "round": 1.5, "patience": 0.05}
     if kind in NETWORK:
-        # A process must live for many answers of the server, or nobody ever holds anything.
+        # A process must live for many answers of the server, or no process ever holds one.
         pace = 10 * mounts.PATIENCE
         plan |= {
             "workers": 3, "kills_per_second": 200 / pace, "round": pace / 4, "seconds": pace / 2,
@@ -126,7 +126,7 @@ def test_at_most_one_holds_whoever_is_killed(kind, put_through, tmp_path):
     print(report)
     assert report["kills"] >= kills
     assert report["holds"] >= kills
-    assert report["open_holds"] > 0, "nobody was killed while it held"
+    assert report["open_holds"] > 0, "no process was killed while it held"
     wrong = report["wrong"]
     if kind in (*NAMED, *NETWORK):
         wrong = [one for one in wrong if not only_unfinished_files_are_left(one)]

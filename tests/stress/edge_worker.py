@@ -4,7 +4,7 @@
 
 It writes when it entered a lock, that it is still inside, and when it left, in a file of its
 own; each event is on the disk's side of a write before it goes on.  A hold ends with the last
-event, whatever became of the process; so whoever enters before that was let in too early.
+event, whatever became of the process; so one that enters before that was let in too early.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import time
 EVENT = struct.Struct("<c7xQQQ")
 ENTER, INSIDE, LEAVE = b"E", b"I", b"L"
 RECORD = 900  # the record's descriptor, which is not closed by those who close all others
-# Nothing here takes so long, as long as nobody is stopped.
+# Nothing here takes so long, as long as no process is stopped.
 LIMIT = 5.0
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 
@@ -236,7 +236,7 @@ class Worker:
 
     def threads(self) -> None:
         """The interpreter ends while a daemon thread is inside."""
-        # Registered first, so it runs last: whoever is let in now is let in beside the thread.
+        # Registered first, so it runs last: what is let in now is let in beside the thread.
         atexit.register(time.sleep, 0.01)
         inside = threading.Event()
 
@@ -275,7 +275,7 @@ class Worker:
             )  # fmt: skip
 
     def clean(self) -> None:
-        """Somebody cleans the directory, as a library and as a command."""
+        """Another process cleans the directory, as a library and as a command."""
         import semlock
 
         directory = self.plan["directory"]

@@ -12,13 +12,13 @@ HOW OVERLAP IS JUDGED, three times over and never by semlock itself
     The record    Every worker writes when it entered and left, see ``support.HoldRecord``.
     The token     Every lock has a word of shared memory (and a file, for shell scripts) into
                   which the holder writes a number of its own on entering.  If another one
-                  stands there when it leaves, somebody else entered meanwhile.
+                  stands there when it leaves, another process entered meanwhile.
     The bailiff   Inside of the lock, the holder takes an fcntl lock on a file of its own
-                  without waiting for it.  That fails if anybody else is inside.
+                  without waiting for it.  That fails if another process is inside.
 
 The bailiff is a POSIX lock and not flock(2) because of what the kernel does with a killed
 process: it drops the POSIX locks while it closes the descriptors, and what hangs on the open
-file descriptions, as semlock's witness does, when it is done with all of them.  So nobody can
+file descriptions, as semlock's witness does, when it is done with all of them.  So no process can
 get in by the witness before the bailiff has let go as well.
 """
 
@@ -43,7 +43,7 @@ from support import EVENT_SIZE, HoldRecord, InPlaceLock, overlaps, read_holds
 _WORD = 8
 
 # What a shell script does with the same lock, knowing nothing but its name.  It stops when
-# the file that lets it run is gone, because a foreign holder must not be killed: nobody would
+# the file that lets it run is gone, because a foreign holder must not be killed: no process would
 # ever be allowed to take its lock.
 _SHELL = r"""
 n=0
@@ -97,7 +97,7 @@ class Worker:
             index = self.random.randrange(len(self.kept))
             chance = self.random.random()
             if chance < 0.3:
-                # As somebody who comes for the first time: with an inode of its own making.
+                # As a process that comes for the first time: with an inode of its own making.
                 capi.drain_pool()
             elif chance < 0.32:
                 semlock.clean(self.plan["directory"])
@@ -122,7 +122,7 @@ class Worker:
         try:
             fcntl.lockf(self.bailiffs[index], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self.wrong(f"somebody else was inside of lock {index}")
+            self.wrong(f"another process was inside of lock {index}")
             return
         self.words[index] = mine
         shared = self.plan["shells"] > 0
@@ -199,7 +199,7 @@ class Nursery:
         self.dying.append(pid)
 
     def victim(self) -> int:
-        """Choose somebody: at times the one who was inside of a lock a moment ago."""
+        """Choose a process: at times the one that was inside of a lock a moment ago."""
         if self.random.random() < 0.7:
             word = self.random.choice(self.words)
             if word >> 32 in self.alive:
@@ -231,7 +231,7 @@ class Nursery:
                 os.kill(pid, signal.SIGSTOP)
             else:
                 self.kill(pid)
-                # Sometimes nobody reaps the dead one until later: a zombie holds nothing.
+                # Sometimes no process reaps the dead one until later: a zombie holds nothing.
                 self.bury(block=False)
                 self.raise_worker()
         for pid in list(self.alive):

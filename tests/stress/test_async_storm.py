@@ -101,7 +101,7 @@ def test_a_storm_of_tasks(tmp_path, kills):
                 holds += read_holds(log + str(which), killed)
     assert done > 100 * rounds
     assert overlaps(holds) == []
-    # Whoever comes afterwards can take all, and finds nothing of what was before.
+    # A process that comes afterwards can take all, and finds nothing of what was before.
     for which in range(locks):
         lock = AsyncLock(arena / str(which))
         asyncio.run(lock.acquire(timeout=10))
@@ -214,7 +214,7 @@ class Arena:
                 assert [name for name in left if not name.endswith(".kept")] == []
             except AssertionError as error:
                 raise AssertionError(f"struck at bytecode {at}, {strike.where}") from error
-            # Struck in a __del__, nobody hears of it.
+            # Struck in a __del__, no caller hears of it.
             if not strike.struck and not strike.where:
                 return at - 1
         return None

@@ -1,8 +1,8 @@
 """A storm of ``semlock run`` and of shell scripts with ``set -C`` on one lock, with kills.
 
-Whoever is inside makes a directory and removes it again; ``mkdir`` fails for a second one, who
+The one that is inside makes a directory and removes it again; ``mkdir`` fails for a second, which
 writes that down.  Some of the semlock processes are killed at random instants.  Their locks
-follow the command, so even then nobody else may come in before the command has ended.
+follow the command, so even then no other process may come in before the command has ended.
 """
 
 import os
@@ -24,7 +24,7 @@ LONG = float(os.environ.get("SEMLOCK_STRESS_SECONDS", "60"))
 PATIENCE = 60.0
 
 INSIDE = """
-mkdir inside || echo "$1 met somebody" >> wrong
+mkdir inside || echo "$1 met another" >> wrong
 sleep 0.02
 rmdir inside
 echo "$1" >> done
@@ -65,7 +65,7 @@ class Runner(threading.Thread):
             process = subprocess.Popen(self._line, cwd=self._place)
             if self._kills and self._random.random() < 0.5:
                 if self._random.random() < 0.5:
-                    self._until_somebody_is_inside(process)
+                    self._until_one_is_inside(process)
                 else:
                     time.sleep(self._random.random() * 0.15)
                 process.kill()
@@ -75,7 +75,7 @@ class Runner(threading.Thread):
             else:
                 self.codes.add(code)
 
-    def _until_somebody_is_inside(self, process):
+    def _until_one_is_inside(self, process):
         while process.poll() is None and not (self._place / "inside").exists():
             time.sleep(0.001)
 

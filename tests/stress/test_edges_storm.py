@@ -1,9 +1,9 @@
 """A storm of processes that are not neat: they fork, exec, close what is not theirs, and end.
 
 Each kind of worker is in ``edge_worker``.  They share a few locks, in a directory with a
-hundred files that are nobody's lock.  From outside they are stopped in groups and killed.
+hundred files that are no locks.  From outside they are stopped in groups and killed.
 Judged by hold intervals, which know nothing of semlock: no two processes are inside at a time,
-no holder is told that it was robbed, whoever comes in the end has each lock at once, and of
+no holder is told that it was robbed, one that comes in the end has each lock at once, and of
 the other files not one has changed.
 
 ``SEMLOCK_STORM_KINDS`` names the kinds for the mixed storm, ``SEMLOCK_STORM_SEED`` repeats one.
@@ -62,7 +62,7 @@ NAMES = [
 
 
 def bystanders(directory: str) -> list[str]:
-    """Put a hundred files there that are nobody's lock, most of them old."""
+    """Put a hundred files there that are no locks, most of them old."""
     made = []
     for number in range(100):
         path = os.path.join(directory, NAMES[number % len(NAMES)].format(number))

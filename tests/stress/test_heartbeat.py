@@ -197,7 +197,7 @@ def log():
     logger.removeHandler(handler)
 
 
-def test_a_loss_that_nobody_asked_for_is_said_to_the_logger(new_lock, log):
+def test_a_loss_that_no_callback_asked_for_is_said_to_the_logger(new_lock, log):
     lock = new_lock()
     lock.acquire()
     semlock.remove(lock.path, force=True)
@@ -234,7 +234,7 @@ def test_a_beat_that_is_too_far_off_to_wait_for_keeps_no_other_from_coming(new_l
     assert lock.beats.empty()
 
 
-def test_somebody_who_sits_on_one_locks_guard_holds_up_no_other_beat(new_lock):
+def test_a_process_that_keeps_one_locks_guard_holds_up_no_other_beat(new_lock):
     fcntl = pytest.importorskip("fcntl")
     stuck, other = new_lock("stuck.lock"), new_lock("other.lock")
     stuck.acquire()

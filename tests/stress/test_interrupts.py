@@ -3,7 +3,7 @@
 A tracer raises at the n-th bytecode that runs in semlock's own code, for n from one on
 until the operation ends without being struck.  After each strike the world must be whole: the
 object holds exactly if its file is there, what was held before is held as often as before,
-nobody is kept out who need not be, and no descriptor and no file is left.
+no process is kept out that need not be, and no descriptor and no file is left.
 
 One thing no program in Python can do is to undo its own last instructions: an exception that
 strikes between the win and the return leaves the lock held, and the object says so.  In a
@@ -123,7 +123,7 @@ class Arena:
     def open_files() -> list[str]:
         capi.drain_pool()
         if not sys.platform.startswith("linux"):
-            return []  # nobody lists them there
+            return []  # the system doesn't list them there
         return sorted(filter(_is_counted, os.listdir("/proc/self/fd")), key=int)
 
     def assert_nothing_is_left(self, files: list[str]) -> None:
@@ -519,7 +519,7 @@ def test_looking_at_ones_own_lock(arena, operation, step):
 
 @steps
 def test_trying_many_gives_back_all_that_it_took(arena, theirs, step):
-    """In one call: free ones, a dead one's, one that is held already, and somebody else's."""
+    """In one call: free ones, a dead one's, one that is held already, and another process's."""
     paths = [os.path.join(arena.directory, name) for name in ("a", "dead", "mine", "z")]
     tries = []
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="it forks and signals; test_windows_storm is for there"
 )
 
-# There a kill between creating and writing leaves what may be somebody's lock.
+# There a kill between creating and writing leaves what may be a held lock.
 no_mark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="this system marks no unfinished file"
 )
@@ -67,7 +67,7 @@ def storm(place: str, *, kills: int, **changes) -> dict:
         "shells": 0,
         "in_place": in_place,
         "durability": "none",
-        # Proof of death comes at once.  An unfinished file names nobody, so it comes later.
+        # Proof of death comes at once.  An unfinished file names no process, so it comes later.
         "patience": 1.0 + (GRACE + 0.5 if in_place else 0.0),
         "kills": kills,
         "kills_per_second": 400,
@@ -89,7 +89,7 @@ def storm(place: str, *, kills: int, **changes) -> dict:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it has left nobody behind
+            pass  # it has left no process behind
     assert process.returncode == 0, errors
     report = json.loads(out)
     print({name: value for name, value in report.items() if name != "wrong"})
@@ -98,7 +98,7 @@ def storm(place: str, *, kills: int, **changes) -> dict:
     assert report["kills"] >= kills
     assert report["stops"] >= kills / 20
     assert report["holds"] >= kills
-    assert report["open_holds"] > 0, "nobody was killed while it held"
+    assert report["open_holds"] > 0, "no process was killed while it held"
     return report
 
 

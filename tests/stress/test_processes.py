@@ -1,6 +1,6 @@
 """Processes in every state they can be in: forked, stopped, dead, half dead, in containers.
 
-What is asked each time: does the lock stay with whoever lives, does it go from whoever is
+What is asked each time: does the lock stay with a holder that lives, does it go from one that is
 dead at once, and is what can't be known left alone.
 """
 
@@ -70,7 +70,7 @@ def assert_held(path: str, verdict: str = "alive") -> None:
 
 
 def assert_taken_at_once(path: str) -> None:
-    """See that a dead holder's lock is had by whoever asks, with no time to spare for it."""
+    """See that a dead holder's lock is acquired by the next one, with no time to spare."""
     begin = time.monotonic()
     lock = semlock.Lock(path, timeout=AT_ONCE, durability="none")
     with lock:
@@ -484,7 +484,7 @@ def test_a_holder_that_may_not_be_signalled_is_judged_all_the_same(common, take)
         assert judge.run(f"semlock.status({path!r}).verdict") == "dead"
         assert judge.run("lock.acquire(timeout=1); lock.held") is True
         judge.run("lock.release()")
-        # And it works like anybody's, kept claims included, without any privilege.
+        # And it works like any other, kept claims included, without any privilege.
         judge.run("for _ in range(3): lock.acquire(); lock.check(); lock.release()")
 
 
@@ -630,7 +630,7 @@ while True:
     os.kill(again, 9)
     os.waitpid(again, 0)
 found = lock.status()
-os.kill(again, 0)  # somebody with this number lives
+os.kill(again, 0)  # a process with this number lives
 """
 
 
@@ -670,7 +670,7 @@ _TIME_NAMESPACE = ("unshare", "--time", "--boottime", "1000000", "--monotonic", 
 
 @pytest.mark.parametrize("shifted", ["holder", "judge"])
 @pytest.mark.parametrize("take", [WITNESSED, UNWITNESSED])
-def test_a_shifted_start_time_makes_nobody_dead(path, take, shifted):
+def test_a_shifted_start_time_makes_no_process_dead(path, take, shifted):
     """In a time namespace all processes seem to have begun at another time: that is undone."""
     need(*_TIME_NAMESPACE, "--kill-child")
     wrapper = (*_TIME_NAMESPACE, "--kill-child")
@@ -769,7 +769,7 @@ def test_a_clock_that_jumps_takes_no_lock_from_the_living(path, clock, take, shi
 
 @pytest.mark.parametrize("shift", [DECADE, -DECADE], ids=["forwards", "back"])
 def test_an_unfinished_file_goes_after_its_time_however_the_clock_jumps(path, clock, shift):
-    """Its creator was killed before it had written anything; nobody ever held it."""
+    """Its creator was killed before it had written anything; no process ever held it."""
     with child(path, env=clock.environment) as deceived:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o1644))
         clock.shift(shift)

@@ -70,7 +70,7 @@ class Place:
     def open_files():
         capi.drain_pool()
         if not sys.platform.startswith("linux"):
-            return []  # nobody lists them there
+            return []  # the system doesn't list them there
         return sorted(os.listdir("/proc/self/fd"), key=int)
 
     def held(self):

@@ -2,7 +2,7 @@
 
 Workers are killed and stopped at random instants.  What they wrote of their holds must fit
 the promise: never more than so many at a time, never a reader beside a writer, never two of
-those who take all.  Afterwards nothing that the dead left keeps anybody out.
+those who take all.  Afterwards nothing that the dead left keeps any process out.
 """
 
 import os
@@ -137,7 +137,7 @@ class Storm:
         for log, killed in self.killed_at.items():
             if os.path.exists(log):
                 found += read_holds(log, killed)
-        assert len(found) > 50, "nobody held"
+        assert len(found) > 50, "none held"
         return found
 
 
@@ -156,7 +156,7 @@ def most_at_once(holds):
 
 
 def writers_with_company(holds):
-    """Count the writers that held while anybody else did."""
+    """Count the writers that held while any other did."""
     wrong, last = 0, {0: 0, 1: 0}
     for which, begin, end in sorted(holds, key=lambda hold: hold[1]):
         if begin < last[1] or (which == 1 and begin < last[0]):
@@ -203,8 +203,8 @@ def test_never_a_reader_beside_a_writer(place, length):
     storm.rage(LONG if length == "long" else 0.8)
     holds = storm.holds()
     assert writers_with_company(holds) == 0
-    assert any(which for which, _, _ in holds), "nobody wrote"
-    assert most_at_once([hold for hold in holds if hold[0] == 0]) > 1, "nobody shared"
+    assert any(which for which, _, _ in holds), "none wrote"
+    assert most_at_once([hold for hold in holds if hold[0] == 0]) > 1, "none shared"
     lock = semlock.SharedLock(storm.path, timeout=5)
     with lock:
         pass

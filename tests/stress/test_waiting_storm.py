@@ -289,7 +289,7 @@ class Storm:
                 return
         waited = time.monotonic() - begin
         if waited > self.STARVED:
-            self.wrong(f"somebody waited for {waited:.1f} s")
+            self.wrong(f"a process waited for {waited:.1f} s")
         self.inside(rng, bailiff)
         try:
             lock.release()
@@ -434,7 +434,7 @@ def test_a_long_storm_of_waiters(tmp_path, workers, foreigners):
 @pytest.mark.stress
 @pytest.mark.timeout(LONG * 2 + 120)
 def test_no_wake_is_missed_in_a_storm_of_releases(tmp_path):
-    """Nobody looks for himself here, so one wake that is missed would end it."""
+    """No process looks by the clock here, so one wake that is missed would end it."""
     path = str(tmp_path / "the.lock")
     setup = (
         "import semlock, time\nsemlock._core.capi.set_safety(3600)\n"

@@ -248,7 +248,7 @@ def of(
         (b"\xff", "can't read what its compose gives: it is no record of mine"),
     ],
 )
-def test_a_record_that_nobody_could_read_is_not_written(gives, says, tmp_path):
+def test_a_record_that_no_process_could_read_is_not_written(gives, says, tmp_path):
     """A long one was: the lock was lost at once, and its file stayed for ever."""
     lock = of(lambda info: gives, lambda record: None).lock(tmp_path / "x.lock")
     with pytest.raises(LockRecordError, match=says):

@@ -311,7 +311,7 @@ class TestStaleness:
             set_time(monkeypatch, lambda later=later: int(NOW) + later)
             assert feature.status("feat", gsd).state == state
 
-    def test_is_by_age_alone_whoever_lives(self, gsd, lock_file):
+    def test_is_by_age_alone_even_if_its_holder_lives(self, gsd, lock_file):
         lock_file.write_text(f"{os.getpid()}:{time.time() - 7300}")
         assert acquire_feature_lock("feat", gsd) is True
 

@@ -116,9 +116,9 @@ class TestAcquiring:
 
     def test_never_overwrites_a_lock_that_appears(self, path):
         """The tool renames over what it did not see; here the second name is refused."""
-        Path(path).write_text("somebody was quicker")
+        Path(path).write_text("a process was quicker")
         assert Semaphore(path).try_acquire() is False
-        assert Path(path).read_text() == "somebody was quicker"
+        assert Path(path).read_text() == "a process was quicker"
 
     def test_leaves_no_temporary_file(self, path, names):
         with Semaphore(path):

@@ -459,7 +459,7 @@ class TestAcquiring:
 
 
 class TestWaitingForOnesOwn:
-    """A wait that the lock's time ends is no deadlock, whoever took it."""
+    """A wait that the lock's time ends is no deadlock, whichever process took it."""
 
     def test_lock_whose_time_is_over_takes_it(self, path):
         now = [T0]

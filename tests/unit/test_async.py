@@ -40,7 +40,7 @@ def only_rechecks(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def no_safety(monkeypatch, request):
-    """Nobody looks for himself, so whatever comes was told."""
+    """No waiter looks by the clock, so whatever comes was told."""
     if "safety" not in request.fixturenames:
         only_rechecks(monkeypatch)
 
@@ -76,7 +76,7 @@ def files():
     capi.drain_pool()
     many._end_those_before()  # what a wait for many locks has put off
     if sys.platform == "win32":
-        return None  # nobody says it there
+        return None  # the system doesn't tell it there
     found = []
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the directory itself
@@ -229,7 +229,7 @@ def test_importing_the_package_does_not_import_asyncio():
         _ = semlock.NoSuchThing
 
 
-# ---------------------------------------------------------------------- who waits for whom
+# ---------------------------------------------------------------------- which waits for which
 
 
 @pytest.mark.parametrize("fair", [False, True])
@@ -269,7 +269,7 @@ def test_a_task_that_waits_for_itself_is_told(path, tmp_path):
                 assert __file__ in str(caught.value)
                 with pytest.raises(semlock.LockTimeoutError):
                     await other.acquire(timeout=0)
-            # With others in line before it too, where nobody looks at the file.
+            # With others in line before it too, where no task looks at the file.
             waits = asyncio.create_task(AsyncLock(path).acquire())
             await sleeping(waits)
             with pytest.raises(semlock.LockDeadlockError):
@@ -386,7 +386,7 @@ def test_a_death_wakes(path):
     run(main)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="nobody gives up a witness there")
+@pytest.mark.skipif(sys.platform == "win32", reason="no witness is given up there")
 def test_who_leaves_no_witness_is_found_out_by_the_clock(path, safety):
     async def main():
         with Child() as child:

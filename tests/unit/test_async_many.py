@@ -45,7 +45,7 @@ def neighbour():
 
 
 def files():
-    """Count what this process has open, where somebody says it."""
+    """Count what this process has open, where the system tells it."""
     return 0 if sys.platform == "win32" else len(os.listdir("/proc/self/fd"))
 
 
@@ -322,7 +322,7 @@ def test_readers_and_writers_hear_of_another_process(path, neighbour):
     run(main)
 
 
-def test_a_dead_reader_and_a_dead_writer_hold_nobody_up(path):
+def test_a_dead_reader_and_a_dead_writer_hold_no_process_up(path):
     async def main():
         for take in ("acquire_shared", "acquire"):
             with Child() as child:

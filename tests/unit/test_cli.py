@@ -49,7 +49,7 @@ def test_run_exits_as_told_when_the_lock_is_not_to_be_had(path):
         assert command("run", "-n", "-E", "75", path, "--", "true").returncode == 75
 
 
-def test_run_says_whom_it_waits_for_unless_it_shall_be_quiet(path):
+def test_run_says_which_process_it_waits_for_unless_it_shall_be_quiet(path):
     with semlock.Lock(path, tag="the reason"):
         loud = command("run", "-t", "1.2", path, "--", "true")
         quiet = command("run", "-q", "-t", "1.2", path, "--", "true")
@@ -85,7 +85,7 @@ def test_run_passes_a_signal_on_and_releases(path):
     assert not os.path.exists(path)
 
 
-def test_run_that_is_followed_itself_and_killed_blocks_nobody(path):
+def test_run_that_is_followed_itself_and_killed_blocks_no_other(path):
     with subprocess.Popen(
         words("run", "--follow", "self", path, "--", *HOLDING),
         stdin=subprocess.PIPE,
@@ -209,7 +209,7 @@ def test_clean_of_one_lock_leaves_the_others_alone(path, tmp_path):
 
 
 def test_status_says_how_many_wait_and_clean_spares_a_holder_that_waited_before(path, tmp_path):
-    """Whoever has waited keeps its place until it lets go, if others stand behind it."""
+    """A waiter that won keeps its place until it lets go, if others stand behind it."""
     waiting = ("run", "--fair", path, "--", *HOLDING)
 
     def count():
@@ -231,7 +231,7 @@ def test_status_says_how_many_wait_and_clean_spares_a_holder_that_waited_before(
         said = "held, 3 waiting" in said[0], "waiting: 3\n" in said[1]
         assert first.stdout.readline() == "ready\n"
         first.communicate("\n", timeout=30)
-        # This one saw that somebody stands behind it.
+        # This one saw that another stands behind it.
         assert second.stdout.readline() == "ready\n"
         assert count() == 1
         assert command("clean", str(tmp_path), stdin=subprocess.DEVNULL).stdout == ""

@@ -85,7 +85,8 @@ def test_ctrl_c_reaches_the_command_once_and_the_command_decides(path):
 
 
 @pytest.mark.skipif(
-    not hasattr(signal, "sigwaitinfo"), reason="nobody tells whether the terminal sent it"
+    not hasattr(signal, "sigwaitinfo"),
+    reason="the system doesn't tell whether the terminal sent it",
 )
 def test_an_interrupt_from_a_process_reaches_the_command_at_a_terminal_too(path):
     script = "trap 'exit 6' INT; echo ready; while :; do sleep 0.01; done"
@@ -163,7 +164,7 @@ def test_what_a_person_sees_in_tmux(path, tmp_path):
         subprocess.run(
             [*tmux, "send-keys", f"clear; {line}; echo code $?", "Enter"], check=True
         )
-        wait_until(lambda: "nightly build" in screen(), "it tells whom it waits for")
+        wait_until(lambda: "nightly build" in screen(), "it tells what it waits for")
         first = screen()
         wait_until(lambda: screen() != first, "the spinner turns")
         assert screen().count("waiting for") == 1

@@ -1,4 +1,4 @@
-"""What each form of lock says while it is held: how often, by whom, and how it was lost."""
+"""What each form of lock says while it is held: how often, by which holder, and how it was lost."""
 
 import asyncio
 import os

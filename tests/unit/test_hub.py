@@ -1,7 +1,7 @@
 """The hub of a loop: a task that is being woken still hears.
 
 Between the moment in which a task is chosen to run and the one in which it runs, the loop may
-hear of more: of another lock that the same task waits for.  The event is told once, so whoever
+hear of more: of another lock that the same task waits for.  The event is told once, so one that
 doesn't take it in then will sleep on although that lock is free.
 """
 
@@ -82,7 +82,7 @@ def only_rechecks(monkeypatch):
 @pytest.fixture(autouse=True)
 def only_news(monkeypatch):
     only_rechecks(monkeypatch)
-    # No file is used again: whoever takes the one lock would tell those who watch the other.
+    # No file is used again: a taker of the one lock would wake those that watch the other.
     monkeypatch.setattr(capi.POOL, "keep", 0)
 
 

@@ -134,7 +134,7 @@ def test_a_zombie_is_dead():
     child = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
     child.stdout.read()  # its end of the pipe closes when it has ended, or is about to
     if sys.platform == "win32":
-        child.wait()  # it is there for as long as anybody has a handle of it, as we have
+        child.wait()  # it is there for as long as any process has a handle of it, as we have
     while (
         sys.platform != "win32"
         and Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -341,11 +341,11 @@ class TestReleasing:
         lock.acquire()
         take_away(path)
         with open(path, "x") as file:
-            file.write("somebody else's")
+            file.write("another process's")
         with pytest.raises(semlock.LockLostError):
             lock.release()
         with open(path) as file:
-            assert file.read() == "somebody else's"
+            assert file.read() == "another process's"
 
     def test_a_loss_does_not_hide_the_exception_of_the_block(self, path):
         with (

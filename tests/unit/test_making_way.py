@@ -1,6 +1,6 @@
 """A process that makes way for others gives up its processor first, and only then.
 
-Whoever was woken by the release may have been put on the releaser's processor, where it would
+A waiter that the release has woken may have been put on the releaser's processor, where it would
 have to wait until that one has looked, taken a ticket and fallen asleep.
 """
 
@@ -45,7 +45,7 @@ def steps(monkeypatch):
 
 @pytest.fixture
 def stopped(path):
-    """Somebody who stands in the queue of a free lock, and does nothing else."""
+    """One that stands in the queue of a free lock, and does nothing else."""
     with Child() as child:
         with semlock.Lock(path, **FAST):
             child.send(f"semlock.Lock({path!r}, fair=True).acquire()")
@@ -55,7 +55,7 @@ def stopped(path):
 
 
 def stands(path):
-    """Whether somebody has a ticket that counts."""
+    """Whether another has a ticket that counts."""
     name = "[0-9a-f]" * 16
     tickets = glob.glob(os.path.join(os.path.dirname(path), ".semlock-*.queue", name))
     return any(
@@ -81,7 +81,7 @@ def test_who_makes_way_gives_up_its_processor_once_before_it_waits(
 ):
     lock = semlock.Lock(path, fair=fair, **FAST)
     burst(over=over)
-    # Whoever is stopped is passed by in the end.
+    # One that is stopped is passed by in the end.
     lock.acquire(timeout=PATIENCE)
     assert steps == ["gives way", "waits"]
     lock.release()
@@ -102,7 +102,7 @@ def test_who_would_not_wait_gives_up_nothing(path, stopped, steps, take):
 
 @pytest.mark.leaves("queue")
 def test_whose_turn_it_is_gives_up_nothing_though_others_wait(path, stopped, steps):
-    """It comes anew, so it has kept nobody out."""
+    """It comes anew, so it has kept none out."""
     burst(over=False)
     with semlock.Lock(path, **FAST):
         assert steps == []
@@ -118,7 +118,7 @@ def test_who_waits_for_a_holder_gives_up_nothing(path, steps):
 
 
 @pytest.mark.parametrize("fair", [False, True])
-def test_where_nobody_waits_nobody_makes_way(path, steps, fair):
+def test_where_no_process_waits_none_makes_way(path, steps, fair):
     burst(over=True)
     with semlock.Lock(path, fair=fair, **FAST):
         pass
@@ -174,7 +174,7 @@ def in_memory():
     not hasattr(os, "sched_setscheduler"), reason="no process can be pinned here"
 )
 @pytest.mark.parametrize("without", [False, True], ids=["with it", "without it"])
-def test_whoever_was_woken_has_the_lock_before_the_one_that_makes_way_waits(in_memory, without):
+def test_the_woken_waiter_has_the_lock_before_the_one_that_makes_way_waits(in_memory, without):
     path = os.path.join(in_memory, "the.lock")
     options = {"path": path, "processor": max(os.sched_getaffinity(0))}
     with Child() as woken, Child() as makes_way:

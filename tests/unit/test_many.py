@@ -292,7 +292,7 @@ class TestAll:
         )
 
     def test_those_who_nest_in_the_other_order_are_let_through(self, tmp_path):
-        """They hold one and wait for the other, for ever if nobody gives way."""
+        """They hold one and wait for the other, for ever if neither gives way."""
         a, b = (str(tmp_path / name) for name in ("a", "b"))
 
         def nested():
@@ -410,7 +410,7 @@ class TestAny:
             for hog in hogs:
                 hog.close()
 
-    def test_refuses_to_wait_for_nobody_but_itself(self, tmp_path):
+    def test_refuses_to_wait_only_for_itself(self, tmp_path):
         held = [semlock.Lock(tmp_path / name) for name in ("a", "b")]
         with held[0], held[1], pytest.raises(semlock.LockDeadlockError):
             semlock.acquire_any([semlock.Lock(lock.path) for lock in held], timeout=20)

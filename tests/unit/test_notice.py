@@ -16,7 +16,7 @@ from support import Child
 class Found:
     """A status, as far as a notice looks at it."""
 
-    path, state, holder = "the.lock", "held", "somebody"
+    path, state, holder = "the.lock", "held", "a process"
 
 
 def notice(call=None, logger=None, status=Found):
@@ -44,7 +44,7 @@ def test_a_lock_that_is_free_by_then_is_not_told_of():
     assert not told
 
 
-def test_a_path_that_can_not_be_looked_at_is_left_to_whoever_tries():
+def test_a_path_that_can_not_be_looked_at_is_left_to_the_next_try():
     def fail():
         raise PermissionError
 

@@ -151,14 +151,14 @@ def test_one_that_is_killed_is_left_out(path, queue, number):
         queue.pop(number).kill()
     queue.end()
     assert queue.order == [place for place in range(3) if place != number]
-    # The last one's ticket is nobody's to see, until somebody waits or cleans.
+    # The last one's ticket is not seen until a process waits or cleans.
     assert (side_files(path) != []) is (number == 2)
     semlock.clean(os.path.dirname(path))
     assert side_files(path) == []
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_one_that_is_stopped_holds_nobody_up(path, queue, number):
+def test_one_that_is_stopped_holds_no_other_up(path, queue, number):
     with semlock.Lock(path):
         for _ in range(3):
             queue.add(", fair=True")
@@ -214,7 +214,7 @@ def test_a_lock_that_others_wait_for_goes_to_them_in_the_end(path, queue):
 
 @pytest.mark.parametrize("fair", [True, False])
 @pytest.mark.parametrize("way", ["try", "acquire"])
-def test_the_queue_of_a_dead_waiter_keeps_nobody_from_a_free_lock(path, queue, fair, way):
+def test_the_queue_of_a_dead_waiter_keeps_no_process_from_a_free_lock(path, queue, fair, way):
     with semlock.Lock(path):
         queue.add()
         queue.pop(0).kill()
@@ -361,7 +361,7 @@ def test_a_dead_users_ticket_that_may_not_be_removed_is_passed_by(common):
 
 
 @users.needs_root
-def test_where_nobody_may_write_any_more_a_wait_ends_in_time_or_in_a_clear_error(common):
+def test_where_no_user_may_write_any_more_a_wait_ends_in_time_or_in_a_clear_error(common):
     path = os.path.join(common, "the.lock")
     with Child() as holder, Child(AS_NOBODY) as other:
         holder.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")

@@ -138,7 +138,7 @@ class TestReleasing:
         with pytest.raises(semlock.NotHeldError, match="not locked"):
             lock.release()
 
-    def test_somebody_elses_lock_needs_force(self, path):
+    def test_another_processes_lock_needs_force(self, path):
         foreign(path, 1)
         with pytest.raises(semlock.NotHeldError, match="force=True"):
             Semaphore(path).release()
@@ -151,7 +151,7 @@ class TestReleasing:
         Semaphore(path).release()
         assert not os.path.exists(path)
 
-    def test_another_object_of_this_process_is_somebody_else(self, path):
+    def test_another_object_of_this_process_is_another_holder(self, path):
         with Semaphore(path) as lock:
             with pytest.raises(semlock.NotHeldError):
                 Semaphore(path).release()

@@ -54,7 +54,7 @@ def test_a_writer_waits_for_the_readers_that_are_there(path):
 
 
 def test_new_readers_wait_while_a_writer_waits(path):
-    """Or else a writer would starve where somebody always reads."""
+    """Or else a writer would starve where another always reads."""
     with Child() as reader, Child() as late:
         assert reader.run(READ.format(path=path))
         lock = SharedLock(path)
@@ -78,7 +78,7 @@ def test_a_dead_readers_file_is_taken_away(path, names):
 
 
 @pytest.mark.parametrize("take", ["acquire", "acquire_shared"])
-def test_a_dead_writer_keeps_nobody_out(take, path):
+def test_a_dead_writer_keeps_no_process_out(take, path):
     with Child() as other:
         assert other.run(WRITE.format(path=path))
         lock = SharedLock(path)

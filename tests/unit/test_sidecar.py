@@ -63,7 +63,7 @@ def lock_file(target):
 
 
 def put(lock_file, payload, age=0.0, token=""):
-    """Leave a lock of somebody else, whose file was written so many seconds ago."""
+    """Leave a lock of another program, whose file was written so many seconds ago."""
     text = payload if isinstance(payload, str) else json.dumps(payload, indent=2) + "\n" + token
     lock_file.write_bytes(text.encode())
     os.utime(lock_file, (time.time() - age,) * 2)
@@ -361,7 +361,7 @@ class TestStaleness:
             acquire_file_lock(target, retry=ONCE)
 
     @only_linux
-    def test_is_never_that_of_a_holder_whom_the_kernel_vouches_for(self, target, lock_file):
+    def test_is_never_that_of_a_holder_that_the_kernel_vouches_for(self, target, lock_file):
         with acquire_file_lock(target, payload=lambda: created(10**6)):
             os.utime(lock_file, (1, 1))
             assert sidecar.status(target).verdict == "alive"
@@ -579,7 +579,7 @@ class TestRemoveIfUnchanged:
         self.acquire(target, remove).release()
 
     @only_linux
-    def test_never_removes_the_lock_of_a_holder_whom_the_kernel_vouches_for(
+    def test_never_removes_the_lock_of_a_holder_that_the_kernel_vouches_for(
         self, target, lock_file
     ):
         answer = Calls(True)
@@ -613,7 +613,7 @@ class TestRemoveIfUnchanged:
             self.acquire(target, answer)
         assert answer == []
 
-    def test_waits_for_somebody_who_sits_on_the_guard(self, target, lock_file):
+    def test_waits_for_a_process_that_keeps_the_guard(self, target, lock_file):
         fcntl = pytest.importorskip("fcntl")
         put(lock_file, created(31))
         with lock_file.open() as file:
@@ -644,7 +644,7 @@ class TestTheReclaimGuard:
         guard.rmdir()
         acquire_file_lock(target).release()
 
-    def test_that_was_left_behind_by_the_dead_wedges_nobody(self, target, guard):
+    def test_that_was_left_behind_by_the_dead_wedges_no_process(self, target, guard):
         guard.mkdir()
         os.utime(guard, (time.time() - 31,) * 2)
         acquire_file_lock(target, timeout=0).release()
@@ -779,7 +779,7 @@ class TestManagers:
                     target, retry=ONCE, allow_reentrant=True
                 )
 
-    def test_keep_what_they_hold_when_nobody_refers_to_them(self, target, lock_file):
+    def test_keep_what_they_hold_when_nothing_refers_to_them(self, target, lock_file):
         import gc
 
         sidecar.create_file_lock_manager("forgotten").acquire(target)

@@ -268,7 +268,7 @@ class TestReclaiming:
         with semlock.Lock(path) as lock:
             assert semlock.status(path).info == lock.info
 
-    def test_a_foreign_empty_file_is_somebodys_lock_for_ever(self, path, monkeypatch):
+    def test_a_foreign_empty_file_is_a_held_lock_for_ever(self, path, monkeypatch):
         Path(path).touch()
         later = time.time() + 1e6
         set_time(monkeypatch, lambda: later)
@@ -414,7 +414,7 @@ class TestClean:
         assert len(semlock.clean(os.path.dirname(path))) == 1
         assert names() == []
 
-    def test_whoever_begins_to_keep_a_claim_tidies_up_after_the_dead(self, path, names):
+    def test_a_process_that_begins_to_keep_a_claim_tidies_up_after_the_dead(self, path, names):
         script = (
             "import semlock,sys,os,signal\nlock=semlock.Lock(sys.argv[1])\n"
             "for _ in range(4):\n lock.acquire(); lock.release()\n"
@@ -436,7 +436,7 @@ class TestClean:
 
 
 @users.needs_root
-class TestSomebodyElsesLock:
+class TestALockOfAnotherUser:
     """What belongs to another user is told by name and never taken for contention."""
 
     @pytest.fixture
@@ -521,7 +521,7 @@ class TestCleaningQueues:
 @pytest.mark.parametrize(
     "name", [".nfs000000000000800b000003f8", ".fuse_hidden0000000300000001"]
 )
-def test_what_was_removed_while_somebody_has_it_open_is_no_lock(dead, name, capsys):
+def test_what_was_removed_while_a_process_has_it_open_is_no_lock(dead, name, capsys):
     """It carries a dead holder's record, and goes by itself; removing it fails as busy."""
     directory, _ = os.path.split(dead)
     os.rename(dead, os.path.join(directory, name))

@@ -229,7 +229,7 @@ def test_the_heartbeat_tells_when_the_lock_is_lost(path, operations):
 
 
 @wine_keeps_locked_names
-def test_the_heartbeat_logs_a_loss_if_nobody_is_to_be_told(path, caplog):
+def test_the_heartbeat_logs_a_loss_if_no_callback_is_given(path, caplog):
     lock = quiet(path, ttl=3600, auto_refresh=True)
     lock.acquire()
     semlock.remove(path, force=True)
@@ -259,7 +259,7 @@ def test_a_refresh_that_fails_is_reported_and_tried_again_in_time(path, caplog, 
         assert lock.info.timestamp == T0 + 2700
 
 
-def test_somebody_who_sits_on_the_guard_does_not_end_the_heartbeat(path, monkeypatch):
+def test_a_process_that_keeps_the_guard_does_not_end_the_heartbeat(path, monkeypatch):
     set_everywhere(monkeypatch, "GUARD_PATIENCE", 0.002)
     assert GUARD_PATIENCE > 1
     with quiet(path, ttl=3600, auto_refresh=True) as lock:

@@ -297,7 +297,7 @@ def test_a_lock_that_changes_hands_meanwhile_is_not_touched(migrator, path):
 
 
 def test_a_holder_that_writes_its_file_anew_meanwhile_is_not_overwritten(migrator, path):
-    """The old program takes an old lock over by writing to its file, without asking anybody.
+    """The old program takes an old lock over by writing to its file, without a question.
 
     Between the last look and the write, two system calls, nothing can be done about it.
     """

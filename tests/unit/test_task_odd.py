@@ -114,7 +114,7 @@ ROWS = {
     "a kept witness that is not there": (
         old(semlock={"pid": os.getpid(), "witness": "kept"}), HELD,
     ),
-    "a kept witness that is not there, of nobody": (
+    "a kept witness that is not there, of no process": (
         old(semlock={"pid": 2**31 - 1, "witness": "kept"}), STALE,
     ),
 }  # fmt: skip
@@ -130,7 +130,7 @@ def test_each_cell_has_its_outcome(row, path):
     for release in (lock.release, semlock.Lock(path).release):
         with pytest.raises(semlock.NotHeldError):
             release()
-    # Whoever only cleans up changes nothing.
+    # Cleaning changes nothing.
     semlock.clean(os.path.dirname(path))
     with pytest.raises(semlock.LockHeldError):
         semlock.remove(path)
@@ -223,7 +223,7 @@ def test_what_may_not_be_read_counts_as_held(common):
     assert Path(path).read_bytes() == ROWS["old, over"][0]
 
 
-def test_a_log_of_somebody_else_breaks_no_lock(common):
+def test_a_log_of_another_user_breaks_no_lock(common):
     log = os.path.join(common, ".lock_audit.log")
     Path(log).touch()
     os.chmod(log, 0o400)

@@ -55,7 +55,7 @@ def test_user_and_session_are_found_out():
     assert owner_for(kind="user", environ={}).metadata["session_id"].isdigit()
 
 
-def test_the_user_is_the_one_whom_the_system_knows_whatever_a_variable_says(monkeypatch):
+def test_the_user_is_the_one_that_the_system_knows_whatever_a_variable_says(monkeypatch):
     pwd = pytest.importorskip("pwd")
     name = pwd.getpwuid(os.getuid()).pw_name
     assert current_user({"USER": "somebody-else"}) == name

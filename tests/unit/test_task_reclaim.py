@@ -219,7 +219,7 @@ def test_reclaim_takes_a_dead_holders_lock_too(path):
 def test_the_dead_are_not_robbed_but_only_removed_while_they_are_dead(
     reason, path, monkeypatch
 ):
-    """Whoever is proven to be dead and turns out to live when it comes to it is let alone."""
+    """A holder that is proven dead and turns out to live at the last look is let alone."""
     asked = []
     real = capi.remove
 
@@ -371,7 +371,7 @@ def test_a_name_that_does_not_exist_is_an_error(allow, path):
         TaskLock(path, "me").reclaim(allow=allow)
 
 
-def test_nobody_reclaims_from_himself(path):
+def test_an_owner_does_not_reclaim_from_itself(path):
     lock = TaskLock(path, "me", purpose="emergency")
     with lock:
         with pytest.raises(semlock.LockDeadlockError):
@@ -469,7 +469,7 @@ def test_of_many_reclaimers_in_processes_one_wins(path):
             child.close()
 
 
-def test_nobody_overlaps_in_a_storm_with_others_who_look_reclaim_and_migrate(path, tmp_path):
+def test_no_holds_overlap_in_a_storm_with_others_that_look_reclaim_and_migrate(path, tmp_path):
     setup = f"""
 import sys; sys.path.insert(0, {os.path.dirname(support.__file__)!r})
 from support import HoldRecord
@@ -531,7 +531,7 @@ def shim(tmp_path_factory):
 
 
 def test_a_name_is_given_for_the_holder_that_was_there(shim, path):
-    """Wherever a robber is stopped, it robs the one whom it found, and not the next."""
+    """Wherever a robber is stopped, it robs the one that it found, and not the next."""
     slow, quick = Actor(shim, path), Actor(shim, path)
     try:
         for one, name in ((slow, "slow"), (quick, "quick")):

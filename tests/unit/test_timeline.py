@@ -190,7 +190,7 @@ def test_a_process_number_that_is_used_again_is_another_process(maker):
 # -------------------------------------------------------------------- the report
 
 
-def test_the_longest_waits_name_whom_they_were_behind(maker):
+def test_the_longest_waits_name_the_holder_they_were_behind(maker):
     maker.start(1, command="slow")
     maker.start(2, command="quick")
     maker.hold(0, 500, 1, tag="the nightly job")

@@ -1,4 +1,4 @@
-"""Events: what is told when, to whom, and that nobody pays for it who doesn't listen."""
+"""Events: what is told when, to which listener, and that without one it costs nothing."""
 
 import asyncio
 import itertools
@@ -171,7 +171,7 @@ def test_a_loss_that_is_only_warned_of_is_told_too(path, events):
     assert kinds(events())[-1] == "lost"
 
 
-def test_a_reclaim_says_from_whom_and_why(path, events):
+def test_a_reclaim_says_from_which_holder_and_why(path, events):
     with Child() as child:
         child.run(f"lock = semlock.Lock({path!r}, tag='killed'); lock.acquire(); None")
         child.kill()

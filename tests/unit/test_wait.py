@@ -62,7 +62,7 @@ def sleeping(path, count=1):
 
 
 class Meanwhile:
-    """Do something in another thread once somebody waits for the lock."""
+    """Do something in another thread once another waits for the lock."""
 
     def __init__(self, path, action):
         self.error = None
@@ -145,7 +145,7 @@ def test_a_waiter_hears_of_the_death_of_an_owner_that_keeps_no_file_open(path):
 
 def test_a_foreign_file_that_goes_is_heard_of(path):
     with open(path, "x", encoding="ascii") as file:
-        file.write("somebody else's\n")
+        file.write("another process's\n")
     begin = time.monotonic()
     takes(path, lambda: os.unlink(path))
     assert time.monotonic() - begin < PATIENCE / 2
@@ -163,7 +163,7 @@ def test_a_wait_lasts_as_long_as_it_was_given(path, holder, timeout):
     assert side_files(path) == []
 
 
-def test_whoever_waits_behind_another_is_in_time_as_well(path, holder):
+def test_a_waiter_behind_another_is_in_time_as_well(path, holder):
     holder.run(FORMS["fresh"].format(path=path))
     with Child(SETUP) as first:
         first.send(f"lock = semlock.Lock({path!r}); lock.acquire(); lock.release()")
@@ -368,7 +368,7 @@ def test_a_child_that_is_forked_while_another_thread_waits_has_nothing_of_the_wa
             second.release()
         finally:
             os.kill(orphan, signal.SIGKILL)
-    # If the lock was free before anybody stood behind the dead parent, its ticket is left.
+    # If the lock was free before a waiter stood behind the dead parent, its ticket is left.
     semlock.clean(os.path.dirname(path))
     assert side_files(path) == []
 

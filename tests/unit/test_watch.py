@@ -119,7 +119,7 @@ def test_waiters_are_counted_without_the_holder(tmp_path, directory):
             )
         finally:
             mine.release()
-        # Whoever has it now keeps its place in the queue, and waits no more.
+        # The one that has it now keeps its place in the queue, and waits no more.
         first.receive()
         assert table(directory)["a.lock"]["HOLDER"] == str(first.pid)
         wait_until(

@@ -90,7 +90,7 @@ def test_a_reader_blocks_no_remove(dead):
 
 @windows
 def test_a_reader_that_shares_no_deletion_is_waited_for(dead):
-    # open() is such a reader.  Nobody can delete the file while it has it, and that is told.
+    # open() is such a reader.  The file can't be deleted while it has it, and that is told.
     found = semlock.status(dead)
     with open(dead, "rb"):
         assert semlock.Lock(dead).try_acquire() is False
@@ -131,7 +131,7 @@ def test_a_file_that_is_only_to_be_read_can_be_removed(path):
 
 @pytest.fixture
 def closed(tmp_path):
-    """Make a directory in which nobody may make a file, or skip where that can't be had."""
+    """Make a directory in which no file can be made, or skip where that can't be had."""
     directory = tmp_path / "closed"
     directory.mkdir()
     everybody = "*S-1-1-0"

@@ -60,7 +60,7 @@ int standin_sysctl(const int *name, unsigned count, void *old, size_t *size, con
 int standin_sysctlbyname(const char *name, void *old, size_t *size, const void *new,
                          size_t length);
 
-/* Whether a process has ended, though nobody may have taken note of it. */
+/* Whether a process has ended, though no process may have taken note of it. */
 int standin_ended(int64_t pid);
 /* kqueue/event.c: the filters of a closed file go with it. */
 void standin_closed(int fd);

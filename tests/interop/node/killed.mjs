@@ -1,5 +1,5 @@
 // Take a lock again and again until there is a file "stop", ready to be killed at any moment.
-// Arguments: node_modules, the package, the target, and a directory for the judge: whoever holds
+// Arguments: node_modules, the package, the target, and a directory for the judge: what holds
 // has a file there with its process number as its name, and must not see that of a living one.
 import fs from "node:fs";
 
