@@ -163,7 +163,8 @@ else:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 code = self._error() or exit_code(status)
-                if code > BY_SIGNAL:
+                # A terminal sends its signals to both processes: then semlock ends by its own.
+                if code > BY_SIGNAL and code - BY_SIGNAL not in _numbers(_PASSED_ON):
                     _say(f"the process of {self._command[0]} was killed before the command ran")
                 raise Ended(code)
 
