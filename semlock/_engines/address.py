@@ -195,10 +195,11 @@ def _host(place: str, port: int) -> tuple[str, int]:
 
 
 def checked_prefix(prefix: object) -> str:
-    """Check what all names of a space begin with."""
+    """Check what all names of a space begin with, and give it as it stands there."""
     if not isinstance(prefix, str) or not prefix.isprintable() or len(prefix) > 100:
         raise ValueError("a prefix is printable text of at most 100 characters")
-    return prefix
+    # Engines put ":" or "/" behind it: within it, one space's keys could be another one's.
+    return quote(prefix, safe=" ")
 
 
 def checked_name(name: object) -> str:

@@ -13,7 +13,6 @@ import threading
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
-from urllib.parse import quote
 
 from semlock._core import callbacks
 from semlock._engines.clock import now
@@ -64,7 +63,7 @@ class DirectoryEngine:
         self._under_way: dict[Hashable, threading.Event] = {}
         self.mount = mount_of(self._root)
         mode = self._mode()
-        name = quote(address.prefix, safe=" ")
+        name = address.prefix
         if len(name) > 200:
             name = sha256(name.encode()).hexdigest()
         self._place = os.path.join(self._root, f"{name}.locks")

@@ -719,6 +719,36 @@ def test_a_host_whose_name_is_too_long_is_a_wrong_address(scheme):
         semlock.connect(f"{scheme}://{'x' * 64}.example/")
 
 
+@pytest.mark.parametrize("engine", ["redis", "postgresql", "etcd", "directory"])
+@pytest.mark.parametrize(
+    ("name", "longer", "other"),
+    [
+        ("a:b", ":a", "b"),
+        ("x", "/x", "deploy"),
+        ("q", ":line", "q"),
+        ("fence", ":line", "x"),
+        ("%3Aa", ":", "a"),
+    ],
+)
+def test_a_prefix_within_another_one_is_another_space(
+    engine, name, longer, other, request, tmp_path
+):
+    if engine == "directory":
+        url = tmp_path.as_uri()
+    else:
+        url = url_of(request.getfixturevalue(f"{engine}_server"))
+    prefix = uuid.uuid4().hex
+    with (
+        semlock.connect(url, prefix=prefix) as one,
+        semlock.connect(url, prefix=prefix + longer) as two,
+        two.Lock(other).acquire(timeout=0) as second,
+        one.Lock(name).acquire(timeout=0) as first,
+    ):
+        assert (one.list(), two.list()) == ([name], [other])
+        first.check()
+        second.check()
+
+
 def test_an_option_of_an_address_is_given_once():
     with pytest.raises(ValueError, match="'ttl' more than once"):
         semlock.connect("redis://:SECRET@h?ttl=3&prefix=a&ttl=4")
