@@ -85,7 +85,8 @@ class Ticket:
     def end(self) -> None:
         """Give the entry up for ever: an answer that is still under way counts no more."""
         with self._mutex:
-            self.lost = now() if self.state == HOLDS else 0.0
+            if self.state == HOLDS:
+                self.lost = now()
             self.dropped = True
             self.state, self.asked = GONE, False
 

@@ -613,6 +613,20 @@ def test_a_closed_space_has_released_all_and_refuses(pair):
             call()
 
 
+def test_a_loss_before_the_close_is_still_told_by_the_release(pair):
+    space, other = pair
+    lost = threading.Event()
+    lock = space.Lock("deploy", on_lost=lambda *_: lost.set())
+    lock.acquire()
+    other.remove("deploy", force=True)
+    assert lost.wait(PATIENCE)
+    space.close()
+    assert not lock.held
+    assert lock.left() == 0
+    with pytest.raises(semlock.LockLostError):
+        lock.release()
+
+
 @pytest.mark.parametrize("form", ["thread", "task", "any"])
 def test_a_wait_ends_when_its_space_is_closed(form):
     """It would sleep until its entry's lease ends, and that entry is not in the line any more."""
