@@ -26,9 +26,9 @@ from semlock._core.errors import (
 from semlock._core.records import (
     LockInfo,
     clean_tag,
+    forget_first,
     info_of,
     parse_integer,
-    put_field,
     restamp_text,
     text_of,
 )
@@ -84,7 +84,10 @@ def decode(content: bytes) -> LockInfo:
     for line in text.removeprefix(_BYTE_ORDER_MARK).split("\n"):
         key, equals, value = line.partition("=")
         if equals:
-            put_field(fields, key.strip(), value.strip())
+            key = key.strip()
+            if key == "pid" and key in fields:
+                forget_first(fields)
+            fields[key] = value.strip()
     pid, timestamp = _integer(fields, "pid"), _integer(fields, "timestamp")
     return info_of(fields, pid if pid > 0 else None, timestamp)
 

@@ -229,7 +229,10 @@ def decode_text(content: bytes) -> LockInfo:
     for line in text.split("\n"):
         key, equals, value = line.removesuffix("\r").partition("=")
         if equals:
-            put_field(fields, key.strip(_BLANKS), value)
+            key = key.strip(_BLANKS)
+            if key == "pid" and key in fields:
+                forget_first(fields)
+            fields[key] = value
     ours = not _OWN_KEYS.isdisjoint(fields)
     for key, value in fields.items():
         if not ours or key not in _TEXTS:
@@ -239,16 +242,14 @@ def decode_text(content: bytes) -> LockInfo:
     return decode_fields(fields)
 
 
-def put_field(fields: dict[str, str], key: str, value: str) -> None:
-    """Enter a field of a text record; of a repeated key the last one counts.
+def forget_first(fields: dict[str, str]) -> None:
+    """Drop what identifies the process of an earlier ``pid``, from the fields of a text record.
 
     A second ``pid`` is another program's, which appended its record.  What semlock wrote to
     identify the first process doesn't identify that one.
     """
-    if key == "pid" and key in fields:
-        for own in ("host", *_OWN_KEYS):
-            fields.pop(own, None)
-    fields[key] = value
+    for own in ("pid", "host", *_OWN_KEYS):
+        fields.pop(own, None)
 
 
 def restamp_text(content: bytes, info: LockInfo, now: float) -> bytes | None:  # noqa: ARG001
