@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +24,9 @@ class Child:
 
     def run(self, started: Started, _inherited: Sequence[int] = ()) -> int:
         """Run the command to its end and return its exit code."""
+        import signal  # noqa: PLC0415 - when the lock is held, not before
+        import subprocess  # noqa: PLC0415
+
         from semlock._cli.child import failure  # noqa: PLC0415 - that imports this one
 
         # A console sends Ctrl-C to the command too, which decides what to do.
