@@ -42,8 +42,8 @@ times. The times are those of one shared machine: compare the ratios and not the
   file of a released one (see `csrc/semlock.h`); *nothing kept* is the cost for a program that
   takes a lock once.
 - *On disk by default* is with `durability="safe"`. On an ext4 without a journal, as in many virtual
-  machines, that is an fsync for each acquire, and the rows are as slow as those with fsync; the bars
-  are for filesystems with a journal.
+  machines, that is an fsync for each acquire, and the rows are as slow as those with fsync.
+  The bars are for filesystems with a journal.
 - The other libraries run with their defaults. All but `SoftFileLock` take a kernel lock on a file
   that stays, and neither create nor remove a file. None of them calls fsync, so the table with
   fsync has none of them.
