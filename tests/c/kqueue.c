@@ -183,18 +183,23 @@ is_dead(int fate)
 static pid_t
 hold_elsewhere(user *waiter, int64_t *began)
 {
-    pid_t child = fork();
+    int done[2];
+    char word;
+    pid_t child;
 
+    CHECK(pipe(done) == 0);
+    child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test must not leave it behind */
         CHECK(semlock_try_anyway(&waiter->lock, pool) == SEMLOCK_OK);
+        CHECK(write(done[1], "!", 1) == 1);
         for (;;) {
             pause();
         }
     }
-    while (access(waiter->path, F_OK) != 0) {
-        semlock_yield();
-    }
+    /* The path exists before the call returns.  If the child was killed then, the random name
+     * would stay under which it created the file. */
+    CHECK(read(done[0], &word, 1) == 1 && close(done[0]) == 0 && close(done[1]) == 0);
     CHECK(semlock_start_time(child, began) == 0);
     begin(waiter, 0);
     CHECK(wait_for(waiter, LONG) == SEMLOCK_LOOK);
