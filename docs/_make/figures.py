@@ -45,7 +45,7 @@ def cell(page: str, place: Place) -> float:
 
 
 def _us(value: float) -> str:
-    return f"{float(f"{value:.2g}"):g}"
+    return f"{float(format(value, '.2g')):g}"
 
 
 def _percent(part: float, whole: float) -> str:
