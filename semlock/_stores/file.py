@@ -48,7 +48,6 @@ _LAST_LOOK = 200_000_000
 _RECLAIM_PATIENCE = 0.002
 _RECORDS_KEPT = 32
 _TRIES = 10
-
 _HAD = (OK, NESTED)
 
 
@@ -72,8 +71,7 @@ class InFiles(FileRecord):
     # Whether waiters stand in a queue, and when holders make way for them.
     _turns = NO_TURNS
 
-    # Whether each try needs a new record, because the core can't fill in what changes (a payload
-    # that the user computes, a time in another form).
+    # Whether each try needs a new record: the core fills in no payload, and one form of time.
     _each_time = False
 
     _absolute = staticmethod(absolute)
@@ -140,8 +138,7 @@ class InFiles(FileRecord):
         record = self._compose(None if self._owner is None else self._owner[0])
         if self._owner is not None:
             record.cdata.detached = not self._owner[1]
-        # A try of another thread may still read an earlier record.  Append and cut are one step
-        # each, because two threads may do this at once.
+        # Another thread may still read an earlier one.  Append and cut are one step for threads.
         self._laid_out.append(record)
         del self._laid_out[:-_RECORDS_KEPT]
         self._native.record = record.cdata
@@ -392,13 +389,12 @@ def only_known(
     lock: InFiles, options: Mapping[str, object], refused: Iterable[str] = (), why: str = ""
 ) -> None:
     """Refuse an option that no lock has, or not this one, with the name of the class called."""
+    called = type(lock).__name__
     for name in options:
         if name not in _OPTIONS:
-            raise TypeError(
-                f"{type(lock).__name__}() got an unexpected keyword argument {name!r}"
-            )
+            raise TypeError(f"{called}() got an unexpected keyword argument {name!r}")
         if name in refused:
-            raise TypeError(f"{type(lock).__name__} has no {name}: {why}")
+            raise TypeError(f"{called} has no {name}: {why}")
 
 
 _OPTIONS = frozenset(InFiles.__init__.__kwdefaults__ or ())

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# How many may be cancelled within a millisecond.  Those beyond it are in later steps of the run,
-# so many in each: trio runs all whom one call cancels in a single step.
+# How many tasks may end by a cancellation within a millisecond.  The others end in later steps of
+# the loop, as many in each.  By itself trio ends all tasks that one call cancels in one step.
 _AT_ONCE = 64
 _STEP = 1_000_000
 
