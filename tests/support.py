@@ -13,6 +13,7 @@ own, and ``overlaps`` is the judge who reads all those files afterwards.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import datetime as dt
 import dis
 import functools
@@ -637,6 +638,7 @@ class Strike:
                 except semlock.SemlockError as error:
                     self.error = error
         finally:
+            _forget_handled()
             if collects:
                 gc.enable()
 
@@ -659,6 +661,16 @@ class Strike:
             self.rest = [self._last, *_what_comes(frame, offset)]
             raise KeyboardInterrupt
         self._last = name
+
+
+def _forget_handled() -> None:
+    """Tell CPython that no exception is being handled.
+
+    From 3.11 on it may lose count of them where one is raised between two bytecodes, and then keeps
+    the last one, with all that its traceback refers to, until the thread ends.
+    """
+    if sys.version_info >= (3, 11) and sys.implementation.name == "cpython":
+        ctypes.pythonapi.PyErr_SetHandledException(ctypes.py_object(None))
 
 
 @functools.cache  # every access to co_code makes a copy

@@ -59,6 +59,9 @@ TABLES = {
 # Small ones of Python, which import nothing.
 OTHERS = {"__future__", "_cffi_backend", "_operator", "_signal", "_socket", "errno", "fcntl"}
 
+# From CPython 3.12 on os.fork() reads in /proc how many threads there are.
+FORK = 4 if sys.version_info >= (3, 12) else 0
+
 OWNER = ["--owner-pid", str(os.getpid())]
 CALLS = {
     "status": (["status"], START, 7),
@@ -70,7 +73,7 @@ CALLS = {
         None,
     ),
     "release, of an owner": (["release", *OWNER], None, 29),
-    "run": (["run"], START | CORE | {"_cli.child"}, 58),
+    "run": (["run"], START | CORE | {"_cli.child"}, 58 + FORK),
 }
 
 
