@@ -166,7 +166,12 @@ class System:
         """Say who holds the lock at a path, by this system's rules."""
         from semlock._core.status import status_by  # noqa: PLC0415 - the command's table reads this
 
-        return status_by(self.resolve(path), self.decode, policy or self.stale())
+        return status_by(
+            self.resolve(path),
+            self.decode,
+            policy or self.stale(),
+            is_foreign=self.name != "semlock",
+        )
 
     def read(self, content: bytes) -> LockInfo | None:
         """Read a record; ``None`` if it is none of this system."""

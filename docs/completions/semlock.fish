@@ -109,6 +109,7 @@ complete -c semlock -n "__fish_seen_subcommand_from reclaim" -s m -l tag -x -d '
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l owner-pid -x -d 'the process that owns the lock (the shell or program that called semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l durability -x -a 'safe full data none' -d 'what a power cut may do to the lock (safe; full for other systems than semlock)'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l make-dirs -d "make missing directories of the lock's path"
+complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l dialect -x -a 'task' -d 'the lock system'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l owner -x -d 'of a task lock: its owner, in words'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l user -x -d 'of a task lock: its owner is this user'
 complete -c semlock -n "__fish_seen_subcommand_from reclaim" -l session -x -d 'of a task lock: in this session of the user'

@@ -147,7 +147,9 @@ def _set(
             raise UsageError(f"{name} needs a value: {name} {option.value}", verb)
         given, used = words[index], 1
     if option.closed and given not in option.choices:
-        raise UsageError(f"{name} is one of {', '.join(option.choices)}, not {given!r}", verb)
+        known = ", ".join(option.choices)
+        known = f"one of {known}" if "," in known else known
+        raise UsageError(f"{name} is {known}, not {given!r}", verb)
     try:
         setattr(options, option.name, option.read(given))
     except ValueError as error:

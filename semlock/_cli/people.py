@@ -84,9 +84,9 @@ def _holder(found: LockStatus, fields: dict[str, Any], *, verbose: bool) -> str:
     if found.info is None and found.is_by_kernel:
         return found.holder
     if found.info is None:
-        if found.is_empty and fields["dialect"] in (None, "semlock"):
-            return "unknown, probably flock or filelock"
-        return "unknown"
+        if not found.is_empty:
+            return "unknown"
+        return found.holder if found.is_foreign else "unknown, probably flock or filelock"
     words: str = found.info.holder
     if fields["host"]:
         words += f" on {fields['host']}"

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from semlock._core.status import LockStatus
     from semlock.systems import System
 
-# What an empty sidecar lock tells: fs-safe makes the file first, and then writes to it.
-_NOT_WRITTEN = "a program that has not written its record yet, or was killed before it did"
-
 
 def follows(options: Options) -> bool:
     """Tell whether the lock ends with the command, and refuse options that exclude each other."""
@@ -273,10 +270,9 @@ def say_refusal(error: LockTimeoutError | LockHeldError, options: Options) -> No
         return
     where = shell_word(found.path)
     if decision is None:
-        holder = _NOT_WRITTEN if found.is_empty else found.holder
         say(
             f"{found.path} is stale ({found.reason}) and is left alone, because its holder may "
-            f"still be writing: {holder}. If you know that it is not: semlock break {where}"
+            f"still be writing: {found.holder}. If you know that it is not: semlock break {where}"
         )
     elif decision.can_reclaim:
         say(
@@ -307,11 +303,6 @@ def say_timeout(error: LockTimeoutError | LockHeldError, way_out: str, *, quiet:
             f"{found.path} is held by {caller}: a wait would not end before that does. Use the "
             f"lock only once, or release it first"
         )
-    elif found.is_empty and getattr(error, "code", None) == "file_lock_timeout":
-        say(
-            f"{found.path} is held by {_NOT_WRITTEN}. {way_out}; if you know that it has ended: "
-            f"semlock break {shell_word(found.path)}"
-        )
     else:
         say_held(found, way_out)
 
@@ -319,7 +310,12 @@ def say_timeout(error: LockTimeoutError | LockHeldError, way_out: str, *, quiet:
 def say_held(found: LockStatus, way_out: str) -> None:
     """Say who holds a lock, and what can be done: the way out counts for a holder that lives."""
     word = shell_word(found.path)
-    if found.is_empty and found.verdict != "alive":
+    if found.is_empty and found.is_foreign:
+        say(
+            f"{found.path} is held by {found.holder}. {way_out}; if you know that it has ended: "
+            f"semlock break {word}"
+        )
+    elif found.is_empty and found.verdict != "alive":
         say(
             f"{found.path} is held by {found.holder}. If a program still locks it with flock, use "
             f"--kernel or another path; if not, remove it: semlock break {word}"

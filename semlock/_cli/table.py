@@ -158,6 +158,7 @@ VERBS: tuple[Verb, ...] = (
             OWNER_PID,
             DURABILITY,
             MAKE_DIRS,
+            Option("--dialect", takes="task", choices=("task",), meaning="the lock system"),
             *OWNED,
             JSON,
             QUIET,

@@ -200,6 +200,8 @@ def _held_by(lock: BaseLock, found: LockStatus | None, of_empty: str | None = No
         if found.verdict != "alive" and found.is_empty:
             if of_empty is not None:
                 return of_empty
+            if found.is_foreign:
+                return f"{held}. Wait longer (timeout=), or delete the file if its holder has ended"
             return (
                 f"{held}. If a program still locks this file with flock, use semlock.KernelLock "
                 "or another path; if not, delete the file, or give policy=LeftByKernelLock(seconds)"
@@ -367,3 +369,22 @@ def guarded_error(path: str, intent: str, status: LockStatus | None = None) -> L
         path=path,
         status=status,
     )
+
+
+def unknown_option(called: str, name: str, kind: type, more: tuple[str, ...] = ()) -> TypeError:
+    """Name the option of a class that was probably meant: for Node's staleMs it is stale."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for those who mistyped
+
+    known = {
+        *more,
+        *(
+            option
+            for parent in kind.__mro__
+            for option in getattr(parent.__dict__.get("__init__"), "__kwdefaults__", None) or ()
+        ),
+    }
+    plain = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    in_ms = plain.endswith("_ms")
+    near = get_close_matches(plain.removesuffix("_ms"), known, 1)
+    meant = f": did you mean {near[0]}{', in seconds' * in_ms}?" if near else ""
+    return TypeError(f"{called}() got an unexpected keyword argument {name!r}{meant}")

@@ -46,8 +46,8 @@ class LockStatus:
 
     __module__ = "semlock"  # as users write it
     __slots__ = (
-        "instance", "_barred", "age", "changed_at", "evidence", "info", "path", "reason", "state",
-        "unfinished", "verdict",
+        "instance", "_barred", "age", "changed_at", "evidence", "info", "is_foreign", "path",
+        "reason", "state", "unfinished", "verdict",
     )  # fmt: skip
 
     path: str
@@ -67,8 +67,12 @@ class LockStatus:
         look: capi.Instance | None,
         info: LockInfo | None,
         policy: Policy | None = None,
+        *,
+        is_foreign: bool = False,
     ) -> None:
         self.path = path
+        # Whether it was looked at by the rules of another lock system.
+        self.is_foreign = is_foreign
         self.info = info
         self.instance = look
         self.verdict = None
@@ -141,6 +145,10 @@ class LockStatus:
         if self.info is None:
             if self.instance is not None and self.instance.boot_mark:
                 return f"a process that used semlock; {self.verdict}: {self.evidence}"
+            if self.is_empty and self.is_foreign:
+                return (
+                    "a program that has not written its record yet, or was killed before it did"
+                )
             if self.is_empty:
                 return (
                     "an unknown program: the file is empty, probably left by flock or filelock"
@@ -201,10 +209,12 @@ def look_at(
     encoded: bytes,
     decode: Callable[[bytes], LockInfo],
     policy: Policy | None = None,
+    *,
+    is_foreign: bool = False,
 ) -> LockStatus:
     """Look at an absolute path; ``LockPathError`` if what is there can't be a lock."""
     for _ in range(_TRIES):
-        found = _look_once(path, encoded, decode, policy)
+        found = _look_once(path, encoded, decode, policy, is_foreign=is_foreign)
         # A process may release and then end while it is looked at: then the path is checked again.
         if (
             found.verdict != DEAD
@@ -225,7 +235,12 @@ def is_unfinished(look: capi.Instance) -> bool:
 
 
 def _look_once(
-    path: str, encoded: bytes, decode: Callable[[bytes], LockInfo], policy: Policy | None
+    path: str,
+    encoded: bytes,
+    decode: Callable[[bytes], LockInfo],
+    policy: Policy | None,
+    *,
+    is_foreign: bool,
 ) -> LockStatus:
     seen = capi.look(encoded)
     if seen is None:
@@ -241,15 +256,19 @@ def _look_once(
             info = decode(seen.content)
         except LockRecordError:
             info = None
-    return LockStatus(path, seen, info, policy)
+    return LockStatus(path, seen, info, policy, is_foreign=is_foreign)
 
 
 def status_by(
-    path: StrPath, decode: Callable[[bytes], LockInfo], policy: Policy | None = None
+    path: StrPath,
+    decode: Callable[[bytes], LockInfo],
+    policy: Policy | None = None,
+    *,
+    is_foreign: bool = False,
 ) -> LockStatus:
     """Say who holds the lock at this path, by the rules of one lock system."""
     text = absolute(path)
-    return look_at(text, os.fsencode(text), decode, policy)
+    return look_at(text, os.fsencode(text), decode, policy, is_foreign=is_foreign)
 
 
 def status(path: StrPath) -> LockStatus:

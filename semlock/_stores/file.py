@@ -316,7 +316,8 @@ class InFiles(FileRecord):
 
     def status(self) -> LockStatus:
         """Look at the path, also if another process holds it."""
-        return look_at(self.path, self._encoded, self._decode, self._policy)
+        by = self._decode, self._policy
+        return look_at(self.path, self._encoded, *by, is_foreign=self._strict)
 
     def _clear(self, found: LockStatus, *, robs: bool) -> bool | None:
         try:
@@ -389,12 +390,11 @@ def only_known(
     lock: InFiles, options: Mapping[str, object], refused: Iterable[str] = (), why: str = ""
 ) -> None:
     """Refuse an option that no lock has, or not this one, with the name of the class called."""
-    called = type(lock).__name__
     for name in options:
         if name not in _OPTIONS:
-            raise TypeError(f"{called}() got an unexpected keyword argument {name!r}")
+            raise explain.unknown_option(type(lock).__name__, name, type(lock))
         if name in refused:
-            raise TypeError(f"{called} has no {name}: {why}")
+            raise TypeError(f"{type(lock).__name__} has no {name}: {why}")
 
 
 _OPTIONS = frozenset(InFiles.__init__.__kwdefaults__ or ())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from semlock._core import inside
+from semlock._core import explain, inside
 from semlock._core.errors import SemlockError
+from semlock._locks.lock import FileLock
 from semlock._systems.sidecar_held import FileLockHandle, Held, HeldEntry, State, state_of
 from semlock._systems.sidecar_judging import Alone
 from semlock._systems.sidecar_lock import SidecarLock
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 
 
 _frame = sys._getframe
+_MORE = ("manager_key", "allow_reentrant", "metadata")
+_OPTIONS = frozenset(
+    (*(SidecarLock.__init__.__kwdefaults__ or ()), *(FileLock.__init__.__kwdefaults__ or ()))
+)
 
 
 class Acquisition(Alone):
@@ -67,6 +72,9 @@ class Acquisition(Alone):
             raise TypeError(f"allow_reentrant is True or False, not {allow_reentrant!r:.60}")
         self._frame = frame
         self._allow_reentrant = allow_reentrant
+        for name in options:
+            if name not in _OPTIONS:
+                raise explain.unknown_option("acquire_file_lock", name, SidecarLock, _MORE)
         self._lock = SidecarLock(target, **options)
         if manager is None:
             manager = f"semlock.file-lock:{self._lock.normalized_target_path}"

@@ -211,6 +211,12 @@ class _Told:
         for name, fact in facts.items():
             object.__setattr__(self, name, fact)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"{type(self).__name__} has no {name}: it has {', '.join(self.__slots__)}, with times "
+            "in seconds"
+        )
+
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} can't be changed")
 

@@ -52,6 +52,19 @@ def other(system, place):
     return system.lock(place)
 
 
+def test_an_empty_file_is_told_by_the_system_that_was_asked(system, lock, place):
+    """Programs of other systems make the file, and then write to it; semlock's own do not."""
+    with open(place, "w", encoding="ascii"):
+        pass
+    own = system.name == "semlock"
+    for found in (lock.status(), system.status(place)):
+        assert ("flock" in found.holder) == own
+        assert ("not written its record yet" in found.holder) == (not own)
+    with pytest.raises(semlock.LockTimeoutError) as caught:
+        lock.acquire(timeout=0)
+    assert ("flock" in str(caught.value)) == own
+
+
 def test_the_record_says_who_holds_it(system, lock, place):
     with lock:
         info = lock.info

@@ -115,19 +115,27 @@ class TestTheAgeFromWhichALockMayBeTaken:
             assert "--stale is for locks of sema, semats, feature and sidecar" in result.stderr
         assert not os.path.exists(path)
 
-    def test_of_an_empty_sidecar_tells_nothing_of_flock(self, path):
+    @pytest.mark.parametrize("name", ["sema", "semats", "sidecar", "task"])
+    def test_of_an_empty_lock_tells_nothing_of_flock(self, path, name):
         with open(path, "w", encoding="ascii"):
             pass
-        words = ("run", "-n", "--dialect", "sidecar")
-        for call in ((), ("--stale", "0.001")):
-            refused = command(*words, *call, path, "--", *echo("ran"))
+        of = ("--dialect", name)
+        calls = [("run", "-n", *of, path, "--", *echo("ran")), ("wait", "-n", *of, path)]
+        if name == "sidecar":
+            calls.append(("run", "-n", *of, "--stale", "0.001", path, "--", *echo("ran")))
+        else:
+            calls += [("try", *of, path), ("acquire", "-n", *of, path)]
+        for call in calls:
+            refused = (mine if call[0] in ("try", "acquire") else command)(*call)
             assert (refused.returncode, refused.stdout) == (1, "")
             assert "has not written its record yet" in refused.stderr
-            assert ("is stale" in refused.stderr) == (call != ())
+            assert ("is stale" in refused.stderr) == ("--stale" in call)
             assert "flock" not in refused.stderr
-        shown = command("status", "--dialect", "sidecar", path)
+        shown = command("status", *of, path)
         assert (shown.returncode, "flock" in shown.stdout) == (1, False)
-        assert "flock" in command("status", path).stdout
+        for verb in ("status", "wait"):
+            told = command(verb, *(("-n",) if verb == "wait" else ()), path)
+            assert "flock" in told.stdout + told.stderr
 
     def test_of_a_sidecar_that_is_stale_is_told_and_exits_with_1(self, path):
         with open(path, "w", encoding="utf-8") as file:
@@ -396,7 +404,9 @@ class TestReclaim:
     def test_is_refused_for_other_systems_and_for_reasons_that_do_not_exist(self, path):
         assert mine("reclaim", "--allow", "BECAUSE", path).returncode == 2
         assert mine("try", "--allow", "SAME_USER", path).returncode == 2
-        assert mine("reclaim", "--dialect", "sema", path).returncode == 2
+        other = mine("reclaim", "--dialect", "sema", path)
+        assert (other.returncode, "--dialect is task" in other.stderr) == (2, True)
+        assert mine("reclaim", "--dialect", "task", path).returncode == 0
 
     def test_waits_for_a_reason_as_long_as_it_is_told(self, path):
         now = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())

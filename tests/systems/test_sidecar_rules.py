@@ -125,6 +125,20 @@ class TestOptions:
         parameters = [inspect.signature(call).parameters for call in calls]
         assert [each[name].default for each in parameters if name in each] == [default]
 
+    @pytest.mark.parametrize(
+        ("name", "meant"),
+        [("staleMs", "stale, in seconds"), ("timeoutMs", "timeout, in seconds"),
+         ("lockPath", "lock_path"), ("staleRecovery", "stale_recovery"),
+         ("managerKey", "manager_key"), ("allowReentrant", "allow_reentrant"),
+         ("shouldReclaim", "should_reclaim"),
+         ("shouldRemoveStaleLock", "should_remove_stale_lock")],
+    )  # fmt: skip
+    def test_of_the_original_are_refused_with_their_names_here(self, target, name, meant):
+        for call in (acquire_file_lock, create_file_lock_manager("k").acquire, SidecarLock):
+            if call is not SidecarLock or name not in ("managerKey", "allowReentrant"):
+                with pytest.raises(TypeError, match=f"{name}'.* mean {meant}\\?$"):
+                    call(target, **{name: 1})
+
     def test_lock_path_is_another_place(self, target, lock_file, tmp_path):
         with acquire(target, lock_path=tmp_path / "elsewhere"):
             assert (tmp_path / "elsewhere").is_file()
