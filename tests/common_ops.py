@@ -160,7 +160,7 @@ def fresh_acquire(case):
 def first_acquire_of_a_process(case):
     make_pool_new()
     semlock._core.identity._this_process = None
-    semlock._locks.lock._shared.clear()  # the records that name it
+    semlock._stores.file._shared.clear()  # the records that name it
     acquires(case, new_lock(case.path))
 
 

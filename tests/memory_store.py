@@ -32,7 +32,7 @@ from semlock._core.status import LockStatus
 from semlock._locks.async_form import AsyncForm
 from semlock._locks.base import BaseLock
 from semlock._waiting.hub import trio_here
-from semlock._waiting.notice import Stoppable
+from semlock._waiting.waiter import Stoppable
 
 LOOK_AGAIN_NS = 10_000_000
 
@@ -95,7 +95,7 @@ class State:
 class Wait(Stoppable):
     """One wait: an ``Attempt``."""
 
-    outcome = None
+    outcome: int | None = None
 
     def __init__(self, lock: InMemory, timeout: float | None) -> None:
         self.lock, self.space = lock, lock._space
@@ -122,8 +122,9 @@ class Wait(Stoppable):
         self.stopped = True
         self.wake()
 
-    def failed(self, outcome: int) -> None:
+    def _enter(self) -> None:
         # Not before: the caller ends a wait that it has, and could be struck before it has it.
+        self.outcome = None
         with self.space.guard:
             line = self.space.lines.setdefault(self.lock.path, [])
             if self not in line:
@@ -165,6 +166,7 @@ class Wait(Stoppable):
         return self.left is not None and self.left <= 0
 
     def pause(self) -> bool:
+        self._enter()
         event = threading.Event()
         self.wake = event.set
         while not self._ready():
@@ -175,6 +177,7 @@ class Wait(Stoppable):
         return True
 
     async def pause_async(self) -> bool:
+        self._enter()
         trio = trio_here()
         event = (trio or asyncio).Event()
         if trio:

@@ -181,7 +181,8 @@ def _take_all(
     if allow:
         from semlock._locks.options import Acquired  # noqa: PLC0415 - it is there already
 
-        acquired: Any = Acquired(locks[0])
+        acquired: Any = Acquired()
+        acquired.lock = locks[0]
         locks[0].reclaim(allow=allow, timeout=timeout)
     elif len(locks) == 1:
         acquired = locks[0].acquire(timeout=timeout)

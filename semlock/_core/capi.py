@@ -52,6 +52,7 @@ TICKET_WAITS = lib.SEMLOCK_TICKET_WAITS
 TICKET_HOLDS = lib.SEMLOCK_TICKET_HOLDS
 TICKET_NONE = lib.SEMLOCK_TICKET_NONE
 
+BURSTS = lib.SEMLOCK_BURSTS
 EXACT = lib.SEMLOCK_EXACT
 RECORD_LIMIT = lib.SEMLOCK_RECORD_LIMIT
 REWRITE_LIMIT = lib.SEMLOCK_REWRITE_LIMIT
@@ -115,7 +116,7 @@ def holds(lock: semlock_lock) -> bool:
 
 def may_hold(ino: int) -> bool:
     """Tell whether this process may hold a file with this number; ``False`` is certain."""
-    return bool(POOL.holding[ino % lib.SEMLOCK_BURSTS])
+    return bool(POOL.holding[ino % BURSTS])
 
 
 def kernel_locked(path: bytes, lent: int | None = None, *, anyhow: bool = False) -> bool:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from semlock._core.capi import Instance, Record
     from semlock._core.compiled import semlock_lock, semlock_place
 
+# The calls in which a thread waits: until there is something to do, or with its next try.
+wait = lib.semlock_waiting_wait
+take = lib.semlock_waiting_take
 
 # The waits that are under way: they have descriptors.
 under_way: dict[int, ref[_Wait]] = {}
@@ -28,7 +31,7 @@ class _Wait:
     locks, ``take`` tries the one that is free; it asks the queue before, if that is ``fair``.
     """
 
-    __slots__ = ("__weakref__", "_keep", "_place", "_waiting", "_watches", "asked", "count")
+    __slots__ = ("__weakref__", "_keep", "_place", "_watches", "asked", "cdata", "count")
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class _Wait:
         self.count = len(locks)
         # When the wait began, by ``now_ns``: its rank in a queue.
         self.asked: int = now_ns() if asked is None else asked
-        self._waiting = ffi.new("semlock_waiting *")
+        self.cdata = ffi.new("semlock_waiting *")
         self._watches = ffi.new("semlock_watch[]", self.count)
         self._place: semlock_place | None = None
         self._keep: tuple[object, ...] = (locks, tries)
@@ -53,7 +56,7 @@ class _Wait:
             watch = self._watches[index]
             watch.path = lock.path
             watch.kernel, watch.lent = lock.kernel, lock.lent
-        waiting = self._waiting
+        waiting = self.cdata
         waiting.watches = self._watches
         waiting.count = self.count
         if prepares:
@@ -70,7 +73,7 @@ class _Wait:
 
     def stand(self, queue: semlock_lock, record: Record | None, index: int = -1) -> None:
         """Join the queue of a lock: the lock at ``index``, or one queue for all (-1)."""
-        lib.semlock_waiting_leave(self._waiting, POOL)
+        lib.semlock_waiting_leave(self.cdata, POOL)
         place = ffi.new("semlock_place *")
         place.path = queue.path
         place.directory_length = queue.directory_length
@@ -82,23 +85,23 @@ class _Wait:
             place.record = record.cdata
         self._keep = (*self._keep, queue, record)
         self._place = place
-        self._waiting.queued = index
-        self._waiting.place = place
+        self.cdata.queued = index
+        self.cdata.place = place
 
     def leave(self) -> None:
         """Leave the queue."""
-        lib.semlock_waiting_leave(self._waiting, POOL)
+        lib.semlock_waiting_leave(self.cdata, POOL)
         self._place = None
 
     @property
     def blind(self) -> bool:
         """Whether events may be missing for some of the paths."""
-        return bool(self._waiting.blind)
+        return bool(self.cdata.blind)
 
     @property
     def events(self) -> int:
         """The event source that a loop listens to; -1 if there is none."""
-        return self._waiting.events
+        return self.cdata.events
 
     @property
     def bell(self) -> int:
@@ -111,22 +114,22 @@ class _Wait:
     @property
     def unseen(self) -> bool:
         """Whether FREE was said because of an event, without a look at the lock."""
-        return bool(self._waiting.tried)
+        return bool(self.cdata.tried)
 
     @property
     def look_at(self) -> int:
         """When to call ``wait`` again without an event, by ``now_ns``; 0 for never."""
-        return self._waiting.look_at
+        return self.cdata.look_at
 
     @property
     def recheck_at(self) -> int:
         """When to check again after an event without visible effect; 0 for never."""
-        return self._waiting.recheck_at if self._waiting.recheck else 0
+        return self.cdata.recheck_at if self.cdata.recheck else 0
 
     @property
     def path(self) -> bytes:
         """The path of the last outcome's lock."""
-        return ffi.string(self._watches[self._waiting.which].path)
+        return ffi.string(self._watches[self.cdata.which].path)
 
     @property
     def ahead(self) -> int:
@@ -135,12 +138,12 @@ class _Wait:
 
     def in_turn(self, *, fair: bool) -> bool:
         """Tell whether a try now would overtake no earlier waiter."""
-        return bool(lib.semlock_waiting_in_turn(self._waiting, fair))
+        return bool(lib.semlock_waiting_in_turn(self.cdata, fair))
 
     @property
     def which(self) -> int:
         """The index of the last outcome's lock."""
-        return self._waiting.which
+        return self.cdata.which
 
     @property
     def marks(self) -> list[int]:
@@ -152,35 +155,31 @@ class _Wait:
 
     def wait(self, until: int) -> int:
         """Block until there is something to do, or until a time of ``now_ns``."""
-        return lib.semlock_waiting_wait(self._waiting, POOL, until)
-
-    def take(self, lock: semlock_lock, until: int) -> int:
-        """Wait and try in one call: the outcome of the wait, or of its last try."""
-        return lib.semlock_waiting_take(self._waiting, lock, POOL, until)
+        return lib.semlock_waiting_wait(self.cdata, POOL, until)
 
     def arm(self) -> int:
         """Prepare for an event without blocking; or return what can be done at once."""
-        return lib.semlock_waiting_arm(self._waiting, POOL)
+        return lib.semlock_waiting_arm(self.cdata, POOL)
 
     def sleep(self, until: int) -> int:
         """Block until any event, or until a time of ``now_ns``."""
-        return lib.semlock_waiting_sleep(self._waiting, POOL, until)
+        return lib.semlock_waiting_sleep(self.cdata, POOL, until)
 
     def pace(self, *, by_caller: bool) -> None:
         """Choose who pauses without events: the core, or a caller who gets BLIND."""
-        self._waiting.unpaced = by_caller
+        self.cdata.unpaced = by_caller
 
     def later(self, index: int, seconds: float) -> None:
         """Skip a lock for a while that is free, but for other waiters."""
-        lib.semlock_waiting_later(self._waiting, index, int(seconds * 1e9))
+        lib.semlock_waiting_later(self.cdata, index, int(seconds * 1e9))
 
     def due(self) -> None:
         """Have all paths checked again."""
-        lib.semlock_waiting_due(self._waiting)
+        lib.semlock_waiting_due(self.cdata)
 
     def told(self, marks: Marks) -> bool:
         """Hand over events; ``True`` if one of them concerns this wait."""
-        return bool(lib.semlock_waiting_told(self._waiting, marks.room, marks.count))
+        return bool(lib.semlock_waiting_told(self.cdata, marks.room, marks.count))
 
     def doubt(self) -> None:
         """Have all paths checked and all holders judged again."""
@@ -195,11 +194,11 @@ class _Wait:
 
     def follow(self, pid: int, start: int) -> bool:
         """Report the end of a process as an event; ``False`` if it has ended already."""
-        return lib.semlock_waiting_follow(self._waiting, pid, start) != LOOK
+        return lib.semlock_waiting_follow(self.cdata, pid, start) != LOOK
 
     def stop(self) -> None:
         """Have the thread that waits sleep no more; any thread may call it."""
-        lib.semlock_waiting_stop(self._waiting)
+        lib.semlock_waiting_stop(self.cdata)
 
     def end(self, won: semlock_lock | None = None) -> None:
         """Leave the queue and free all resources; it may be called twice.
@@ -207,7 +206,7 @@ class _Wait:
         ``won`` is the lock's structure, if the wait has won it.
         """
         under_way.pop(id(self), None)
-        lib.semlock_waiting_end(self._waiting, POOL, won or ffi.NULL)
+        lib.semlock_waiting_end(self.cdata, POOL, won or ffi.NULL)
         if type(self) is Wait:
             # Python discards what a signal handler raises in __del__.  So a finished wait, which
             # has nothing to free, has no __del__.
@@ -215,7 +214,7 @@ class _Wait:
 
     def forget(self) -> None:
         """Forget the parent's resources after a fork; C has closed the copies of descriptors."""
-        lib.semlock_waiting_forget(self._waiting)
+        lib.semlock_waiting_forget(self.cdata)
 
 
 class Wait(_Wait):
@@ -225,7 +224,7 @@ class Wait(_Wait):
 
     def __del__(self) -> None:
         # __init__ may have been interrupted before there was anything to free.
-        if getattr(self, "_waiting", None) is not None:
+        if getattr(self, "cdata", None) is not None:
             self.end()
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
+    from semlock._locks.base import BaseLock
+
 
 class AsyncEngineLock(AsyncForm, EngineLock):  # type: ignore[misc]
     """A lock on an engine for tasks.  ``Space.AsyncLock`` makes it.
@@ -49,7 +51,11 @@ class AsyncEngineLock(AsyncForm, EngineLock):  # type: ignore[misc]
             if ticket is not None:
                 self.client.drop(ticket, in_loop=True)
 
-    def _refuse_to_wait(self, frame: FrameType, timeout: float | None) -> None:
-        if self._is_mine():  # lost, and not released: nothing would end this wait
+    def _holder_here(self) -> BaseLock | None:
+        # Also if it is lost, and not released: then nothing would end this wait.
+        return self if self._is_mine() else super()._holder_here()
+
+    def _refuse_if_own(self, holder: BaseLock, frame: FrameType, timeout: float | None) -> None:
+        if holder is self:
             raise explain.deadlock_error(self, frame, "task")
-        super()._refuse_to_wait(frame, timeout)
+        super()._refuse_if_own(holder, frame, timeout)

@@ -15,7 +15,7 @@ from semlock._engines.found import status_of
 from semlock._engines.lock import EngineLock
 from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.reading import Entering, Holding
-from semlock._waiting.steps import run
+from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

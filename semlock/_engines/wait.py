@@ -16,8 +16,8 @@ from semlock._core.outcomes import OK
 from semlock._engines.asking import Asking, Bell
 from semlock._engines.clock import now
 from semlock._engines.engine import GONE, HOLDS, WAITS, Away
-from semlock._waiting.notice import Stoppable
-from semlock._waiting.steps import Wins, run, run_async
+from semlock._waiting.steps import Wins, run_async
+from semlock._waiting.waiter import Stoppable, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -79,10 +79,6 @@ class Wait(Stoppable):
         """Tell that the engine keeps the turns."""
         del fair
         return True
-
-    def failed(self, outcome: int) -> None:
-        """Go on: the entry stays in the line."""
-        del outcome
 
     def judged(self, seen: Any, again_at: int | None) -> None:
         """Do nothing: no holder is judged here."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from semlock._core.verdicts import Policy
+    from semlock._locks.base import BaseLock
     from semlock._stores.store import Attempt, Hold
     from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Schedule
@@ -249,8 +250,8 @@ class AsyncForm(ForTasks):
         """Name the line in which tasks of one loop wait for this lock; ``None``: in no line."""
         return None
 
-    def _refuse_to_wait(self, frame: FrameType, timeout: float | None) -> None:
-        mine.refuse_task(self, this_task(), frame, timeout)  # type: ignore[arg-type]
+    def _refuse_if_own(self, holder: BaseLock, frame: FrameType, timeout: float | None) -> None:
+        mine.refuse_task(self, holder, this_task(), frame, timeout)
 
     # ------------------------------------------------------------------ trying
 

@@ -23,7 +23,7 @@ from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.readers import ReaderWait, readers_leaving
 from semlock._locks.shared import SharedLock
 from semlock._waiting.async_waiter import waiter_here
-from semlock._waiting.steps import run
+from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class _TaskReaderWait(ReaderWait):
     @staticmethod
     def refuse(reader: Lock, frame: FrameType) -> None:
         """Raise ``LockDeadlockError`` if this task is that reader."""
-        mine.refuse_task(reader, this_task(), frame)
+        mine.refuse_task_all((reader,), this_task(), frame)
 
     @staticmethod
     def waiter(  # a task's
@@ -134,7 +134,7 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
         yield from self._sharing(timeout, frame, in_line=in_line, asked=asked)
 
     def _refuse_to_read(self, frame: FrameType) -> None:
-        mine.refuse_task(self._writer, this_task(), frame)
+        mine.refuse_task_all((self._writer,), this_task(), frame)
         mine.refuse_reading_task(self.path, this_task(), frame)
 
     def _waiter(  # a task's

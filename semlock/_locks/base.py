@@ -17,7 +17,8 @@ from semlock._core.outcomes import FAIR, FORKED, HELD, LOOK, LOST, MINE, NESTED,
 from semlock._core.seconds import FOREVER, checked_timeout
 from semlock._locks.lock_object import LockObject
 from semlock._locks.options import OWN_TIMEOUT, Acquired
-from semlock._waiting.steps import insisting, run
+from semlock._waiting.steps import insisting
+from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class BaseLock(LockObject):
         if limit is not None:
             limit = checked_timeout(limit)
         # Made first: a signal that arrives after _take() could leave the lock held and unowned.
-        acquired = Acquired(self)
+        acquired = Acquired()
+        acquired.lock = self
         self._take(limit, _frame(1))
         return acquired  # type: ignore[return-value]
 
@@ -130,7 +132,9 @@ class BaseLock(LockObject):
             outcome = self._mend(outcome)  # waiting can't mend it
         if outcome in _HAD and self._settle(outcome, frame):
             return
-        self._refuse_to_wait(frame, timeout)
+        holder = self._holder_here()
+        if holder is not None:
+            self._refuse_if_own(holder, frame, timeout)
         if outcome == TURN:
             self._give_way()
         if waiter is None:
@@ -140,8 +144,16 @@ class BaseLock(LockObject):
             try:
                 if (sink := events.sink) is not None:
                     sink.waits(self)
-                while not self._settle(outcome, frame, waiter):
-                    waiter.failed(outcome)
+                while True:
+                    # The two usual cases need no call: it is won, or the holder stays.
+                    if outcome == OK and self._heartbeat is None and not self._for_tasks:
+                        self._place = (frame.f_code, frame.f_lasti)
+                        break
+                    if (outcome != HELD or waiter.judge is not False) and self._settle(
+                        outcome, frame, waiter
+                    ):
+                        break
+                    waiter.outcome = outcome
                     if not (yield waiter):
                         raise explain.timeout_error(self, waiter.waited)
                     if waiter.outcome is not None:
@@ -165,13 +177,11 @@ class BaseLock(LockObject):
         """Tell whether another task of this thread holds this reentrant lock."""
         return False
 
-    def _refuse_to_wait(self, frame: FrameType, timeout: float | None) -> None:
-        """Raise ``LockDeadlockError`` if the caller itself holds the lock."""
-        holder = self._holder_here()
-        if holder is not None:
-            from semlock._locks import mine  # noqa: PLC0415 - for those who may wait for themselves
+    def _refuse_if_own(self, holder: BaseLock, frame: FrameType, timeout: float | None) -> None:
+        """Raise ``LockDeadlockError`` if this object, which holds, is the caller's."""
+        from semlock._locks import mine  # noqa: PLC0415 - for those who may wait for themselves
 
-            mine.refuse_if_own(holder, self, frame, timeout)
+        mine.refuse_if_own(holder, self, frame, timeout)
 
     def _try_in_turn(self, waiter: Attempt) -> int:
         """Try again after a pause, unless an earlier waiter comes first."""

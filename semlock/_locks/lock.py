@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import FunctionType
 
-from semlock._core import capi, registry
+from semlock._core import capi
 from semlock._core.identity import this_process
 from semlock._core.outcomes import TAKE_TURNS
 from semlock._core.records import decode_text, encode_text
@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._core.identity import Process
-
-
-# Records that locks of this process share, because nothing in them is of one lock alone: a
-# thousand locks without a tag need one.  Bounded, since tags may all differ.
-_shared: dict[tuple[str | None, int, str], capi.Record] = {}
-_SHARED_LIMIT = 64
-registry.on_fork(_shared.clear)
 
 
 class FileLock(InFiles, BaseLock):
@@ -63,21 +56,15 @@ class TextLock(FileLock):
     # Those who wait stand in a queue, and those who hold make way for them.
     _turns = TAKE_TURNS
 
+    _shares_record = True
+
     def _compose(self, owner: Process | None) -> capi.Record:
-        key = (self.tag, self._mode, self._durability)
-        record = _shared.get(key) if owner is None else None
-        if record is None:
-            record = encode_text(
-                owner or this_process(),
-                self.tag,
-                mode=self._mode,
-                durability=capi.DURABILITY[self._durability],
-            )
-            if owner is None:
-                if len(_shared) >= _SHARED_LIMIT:
-                    _shared.clear()
-                _shared[key] = record
-        return record
+        return encode_text(
+            owner or this_process(),
+            self.tag,
+            mode=self._mode,
+            durability=capi.DURABILITY[self._durability],
+        )
 
     _decode = staticmethod(decode_text)
 

@@ -13,8 +13,8 @@ from semlock._locks import mine
 from semlock._locks.base import BaseLock
 from semlock._locks.lock import Lock, TextLock
 from semlock._stores import holders
-from semlock._waiting.steps import insisting, run
-from semlock._waiting.waiter import Waiter, chance
+from semlock._waiting.steps import chance, insisting
+from semlock._waiting.waiter import Waiter, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

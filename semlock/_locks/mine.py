@@ -161,10 +161,16 @@ def _runs_jobs(frame: FrameType) -> bool:
 
 
 def refuse_task(
-    lock: BaseLock, task: Any, frame: FrameType, timeout: float | None = None
+    lock: Any, holder: Any, task: Any, frame: FrameType, timeout: float | None
 ) -> None:
-    """Refuse a task's wait for its own lock, if that does not expire in time."""
-    refuse_task_all((lock,), task, frame, timeout)
+    """Refuse a task's wait for a lock that it holds by this object and that stays held."""
+    if task is None:
+        return
+    if is_of_task(holder, task):
+        if not inside.ends_in_time(lock, holder, timeout):
+            raise explain.deadlock_error(holder, frame, "task")
+    elif _is_of_loop(holder):
+        _warn(holder, frame, _BY_LOOP)
 
 
 def refuse_task_all(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from semlock._locks import placing
 from semlock._locks.lock import Lock
-from semlock._waiting.steps import Call, Wins, run, run_async
+from semlock._waiting.steps import Call, Wins, run_async
+from semlock._waiting.waiter import run
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -54,13 +54,13 @@ OWN_TIMEOUT: Any = _FromLock()
 class Acquired:
     """What ``acquire()`` returns: a context manager that releases, without acquiring again."""
 
-    __slots__ = ("_lock",)
+    # Set by the caller: an ``__init__`` would be a call more in each acquire.
+    __slots__ = ("lock",)
 
-    def __init__(self, lock: BaseLock) -> None:
-        self._lock = lock
+    lock: BaseLock
 
     def __enter__(self) -> BaseLock:
-        return self._lock
+        return self.lock
 
     def __exit__(
         self,
@@ -68,7 +68,7 @@ class Acquired:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._lock.__exit__(kind, error, traceback)
+        self.lock.__exit__(kind, error, traceback)
 
     def __repr__(self) -> str:
-        return f"<{self._lock!r}, acquired>"
+        return f"<{self.lock!r}, acquired>"

@@ -10,8 +10,8 @@ from semlock._core import capi, explain, inside, waits
 from semlock._core.paths import READERS
 from semlock._locks import mine
 from semlock._locks.lock import Lock
-from semlock._waiting.steps import Pause, run
-from semlock._waiting.waiter import Waiter
+from semlock._waiting.steps import Pause
+from semlock._waiting.waiter import Waiter, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from semlock._core.folders import open_to_others
 from semlock._locks import mine
 from semlock._locks.lock import Lock
 from semlock._locks.options import OWN_TIMEOUT
-from semlock._waiting.steps import insisting, run
-from semlock._waiting.waiter import Waiter
+from semlock._waiting.steps import insisting
+from semlock._waiting.waiter import Waiter, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from semlock._locks.lock import Lock
 from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.readers import ReaderWait, names_of_readers, readers_leaving
 from semlock._locks.reading import Entering, Holding, Reading
-from semlock._waiting.steps import run
+from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
 from semlock._core.seconds import checked_timeout
 from semlock._locks.lock import Lock
 from semlock._locks.options import OWN_TIMEOUT, Acquired
-from semlock._waiting.steps import insisting, run
-from semlock._waiting.waiter import Waiter
+from semlock._waiting.steps import insisting
+from semlock._waiting.waiter import Waiter, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ class SlotLock:
         limit = self.timeout if timeout is OWN_TIMEOUT else timeout
         if limit is not None:
             limit = checked_timeout(limit)
-        acquired = Acquired(self)  # type: ignore[arg-type]
+        acquired = Acquired()
+        acquired.lock = self  # type: ignore[assignment]
         self._take(limit, _frame(1))
         return acquired  # type: ignore[return-value]
 

@@ -9,8 +9,8 @@ from semlock._core import explain, inside
 from semlock._core.errors import LockTimeoutError
 from semlock._core.seconds import checked_timeout
 from semlock._locks.many import TWICE, distinct, is_mine, is_plain, try_many
-from semlock._waiting.steps import run
-from semlock._waiting.waiter import chance
+from semlock._waiting.steps import chance
+from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import errno
 import os
-from time import time
+import sys
 
 from semlock._core import capi, events, explain, registry, waits
-from semlock._core.capi import POOL, release_lock, this_thread, try_anyway, try_lock
+from semlock._core.capi import BURSTS, POOL, release_lock, this_thread, try_anyway, try_lock
 from semlock._core.cleaning import sweep
 from semlock._core.errors import LockTimeoutError
-from semlock._core.outcomes import CHANGED, FAIR, FREE, KEPT, NESTED, NO_TURNS, OK
+from semlock._core.outcomes import FAIR, KEPT, NESTED, NO_TURNS, OK
 from semlock._core.paths import absolute
 from semlock._core.status import look_at, remove_exactly
 from semlock._core.sticky import may_make_locks_beside
 from semlock._stores import holders
 from semlock._stores.file_record import FileRecord, by_object
-from semlock._waiting.steps import run
-from semlock._waiting.waiter import Waiter
+from semlock._waiting.waiter import Waiter, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from semlock._core.compiled import semlock_lock
     from semlock._core.errors import LockLostError
     from semlock._core.identity import Process
-    from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
     from semlock._locks.base import BaseLock
@@ -47,6 +45,12 @@ _LAST_LOOK = 200_000_000
 
 _RECLAIM_PATIENCE = 0.002
 _RECORDS_KEPT = 32
+
+# Records that locks of this process share: a thousand without a tag need one.  Tags may all differ.
+_shared: dict[tuple[object, ...], capi.Record] = {}
+_SHARED_LIMIT = 64
+registry.on_fork(_shared.clear)
+
 _TRIES = 10
 _HAD = (OK, NESTED)
 
@@ -70,6 +74,9 @@ class InFiles(FileRecord):
 
     # Whether waiters stand in a queue, and when holders make way for them.
     _turns = NO_TURNS
+
+    # Whether locks with the same tag and options share a record, as nothing in it is of one alone.
+    _shares_record = False
 
     # Whether each try needs a new record: the core fills in no payload, and one form of time.
     _each_time = False
@@ -135,9 +142,17 @@ class InFiles(FileRecord):
     def _lay_out(self) -> None:
         if self._record is not None and self._native.owner:
             return  # a thread tries or holds with this record, so it must not change
-        record = self._compose(None if self._owner is None else self._owner[0])
-        if self._owner is not None:
-            record.cdata.detached = not self._owner[1]
+        owner = self._owner
+        name = self._compose.__func__, self.tag, self._mode, self._durability  # type: ignore[attr-defined]
+        record = _shared.get(name) if owner is None else None
+        if record is None:
+            record = self._compose(None if owner is None else owner[0])
+            if owner is not None:
+                record.cdata.detached = not owner[1]
+            elif self._shares_record:
+                if len(_shared) >= _SHARED_LIMIT:
+                    _shared.clear()
+                _shared[name] = record
         # Another thread may still read an earlier one.  Append and cut are one step for threads.
         self._laid_out.append(record)
         del self._laid_out[:-_RECORDS_KEPT]
@@ -278,24 +293,6 @@ class InFiles(FileRecord):
         if self._native.endings != endings or events.release(self) == KEPT:
             registry.first_claim_kept()
 
-    def _rewrite(self) -> int:
-        native = self._native
-        while True:
-            # The text has the token of this acquisition.  Another thread may release the lock and
-            # acquire it again before the text is written; then a new one is composed.
-            serial = native.serial
-            record = self._record
-            if not native.held or record is None:
-                return FREE
-            now = int(time())
-            text = self._text(record, now)
-            outcome: int = capi.refresh_lock(native, POOL, text, len(text), serial)
-            if outcome != CHANGED:
-                break
-        if outcome == OK:
-            native.stamp = now
-        return outcome
-
     def _confirm(self) -> int:
         return capi.check_lock(self._native, POOL)
 
@@ -307,12 +304,6 @@ class InFiles(FileRecord):
 
     def _token(self) -> str:
         return capi.token_of(self._native).decode("ascii")
-
-    def _record_held(self) -> LockInfo | None:
-        record = self._record
-        if record is None:
-            return None
-        return self._decode(self._text(record, self._native.stamp))
 
     def status(self) -> LockStatus:
         """Look at the path, also if another process holds it."""
@@ -332,7 +323,16 @@ class InFiles(FileRecord):
     def _holder_of(self, seen: Instance) -> BaseLock | None:
         return registry.held_here(*seen.key[:2])
 
-    _holder_here = holders.holder_here
+    def _holder_here(self) -> BaseLock | None:
+        found = None
+        if sys.platform != "win32":
+            try:
+                found = os.lstat(self._encoded)
+            except OSError:
+                return None
+            if not POOL.holding[found.st_ino % BURSTS]:
+                return None  # no object of this process holds it
+        return holders.holder_here(self, found)
 
     def _store_time(self) -> int:
         return int(capi.now_ns())

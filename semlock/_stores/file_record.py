@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from time import time
+
 from semlock._core import capi
-from semlock._core.capi import WITNESSED
+from semlock._core.capi import POOL, WITNESSED
+from semlock._core.outcomes import CHANGED, FREE, OK
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -62,3 +65,27 @@ class FileRecord(BaseLock):
         """
         self._owner = owner, guarded
         self._record = None
+
+    def _rewrite(self) -> int:
+        native = self._native
+        while True:
+            # The text has the token of this acquisition.  Another thread may release the lock and
+            # acquire it again before the text is written; then a new one is composed.
+            serial = native.serial
+            record = self._record
+            if not native.held or record is None:
+                return FREE
+            now = int(time())
+            text = self._text(record, now)
+            outcome: int = capi.refresh_lock(native, POOL, text, len(text), serial)
+            if outcome != CHANGED:
+                break
+        if outcome == OK:
+            native.stamp = now
+        return outcome
+
+    def _record_held(self) -> LockInfo | None:
+        record = self._record
+        if record is None:
+            return None
+        return self._decode(self._text(record, self._native.stamp))

@@ -7,7 +7,6 @@ one file, and one object of this process holds it.
 from __future__ import annotations
 
 import os
-import sys
 from weakref import ref
 
 from semlock._core import capi, inside, registry
@@ -69,23 +68,14 @@ def are_distinct(paths: Sequence[str]) -> bool:
     return len(places) == len(paths)
 
 
-def holder_here(lock: InFiles) -> InFiles | None:
-    """Find the object of this process that holds what is at a lock's path."""
-    if registry.count() <= _FEW and sys.platform != "win32":
-        try:
-            found = os.lstat(inside.encoded(lock))
-        except OSError:
-            return None
-        return registry.held_here(found.st_dev, found.st_ino)
-    return _holder_among_many(lock)
+def holder_here(lock: InFiles, found: os.stat_result | None) -> InFiles | None:
+    """Find the object of this process that holds what is at a lock's path.
 
-
-def _holder_among_many(lock: InFiles) -> InFiles | None:
-    if sys.platform != "win32":
-        try:
-            found = os.lstat(inside.encoded(lock))
-        except OSError:
-            return None
+    ``found`` describes the file, where directories have inode numbers.
+    """
+    if found is not None:
+        if registry.count() <= _FEW:
+            return registry.held_here(found.st_dev, found.st_ino)
         known = _known.get((found.st_dev, found.st_ino, found.st_ctime_ns))
         if known is not None:
             holder = known()

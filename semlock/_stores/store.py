@@ -92,7 +92,9 @@ class Attempt(Protocol):
     by itself: then ``outcome`` says so.  The generator that drives it closes it in any case.
     """
 
-    outcome: int | None  # of the try that the store itself has made; None if it made none
+    # Of the last try.  The caller sets it before it sleeps; afterwards it is that of the try that
+    # the store itself has made, or None if it made none.
+    outcome: int | None
     judge: bool | None  # whether to judge the holder now; None: by the clock of the lock
 
     @property
@@ -111,9 +113,6 @@ class Attempt(Protocol):
 
     def in_turn(self, *, fair: bool) -> bool:
         """Tell whether a try now would overtake no waiter that came earlier."""
-
-    def failed(self, outcome: int) -> None:
-        """Take note of a try that failed."""
 
     def judged(self, seen: Any, again_at: int | None) -> None:
         """Skip this instance until it changes, or until that time of the store's clock."""

@@ -34,7 +34,8 @@ from semlock._systems.sidecar_terms import (
     timeout_error,
 )
 from semlock._systems.sidecar_waiting import Waiting
-from semlock._waiting.steps import Call, insisting, run
+from semlock._waiting.steps import Call, insisting
+from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from semlock._locks.lock import FileLock
 from semlock._systems.sidecar_held import FileLockHandle, Held, HeldEntry, State, state_of
 from semlock._systems.sidecar_judging import Alone
 from semlock._systems.sidecar_lock import SidecarLock
-from semlock._waiting.steps import Wins, as_awaited, run, run_async
+from semlock._waiting.steps import Wins, as_awaited, run_async
+from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

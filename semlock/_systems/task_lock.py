@@ -26,7 +26,7 @@ from semlock._systems.task_reclaim import (
 from semlock._systems.task_records import TaskInfo, decode, encode, put_since, since_of
 from semlock._systems.task_schema import checked_ttl
 from semlock._systems.task_taking import TakingOver
-from semlock._waiting.steps import run
+from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from semlock._systems.task_reclaim import (
     taken_from,
 )
 from semlock._systems.task_records import TaskInfo
-from semlock._waiting.steps import Pause
-from semlock._waiting.waiter import PauseWhileHeld, Waiter
+from semlock._waiting.steps import Pause, PauseWhileHeld
+from semlock._waiting.waiter import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

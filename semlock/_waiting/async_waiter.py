@@ -8,16 +8,9 @@ from semlock._core import capi, events, inside
 from semlock._core.seconds import saturated
 from semlock._waiting.hub import hub_here
 from semlock._waiting.loop_wait import LoopWait
+from semlock._waiting.steps import FIRST_PAUSE, LONGEST_PAUSE, PAUSE_GROWTH, chance
 from semlock._waiting.timers import NEVER
-from semlock._waiting.waiter import (
-    _CORE_LOOKS,
-    _FIRST,
-    _GROWTH,
-    _LONGEST,
-    _LOST_RACES,
-    Waiter,
-    chance,
-)
+from semlock._waiting.waiter import CORE_LOOKS, LOST_RACES, Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -102,7 +95,7 @@ class AsyncWaiter(Waiter):
         self._until = None
         self._check = None
         self._free = 0
-        self._pause = _FIRST
+        self._pause = FIRST_PAUSE
         self._wait = None
         self._parked: Any = None
         self.sleeper: Sleeper | None = None
@@ -161,7 +154,7 @@ class AsyncWaiter(Waiter):
 
     def stand(self) -> None:
         """Stand in the queue of the lock from now on, where there can be one."""
-        if self._queue is None or (not _CORE_LOOKS and self._hub.events < 0):
+        if self._queue is None or (not CORE_LOOKS and self._hub.events < 0):
             return
         if not self.stands:
             self.stands = True
@@ -185,25 +178,26 @@ class AsyncWaiter(Waiter):
             return capi.OK
         return capi.must_make_way(self._queue, capi.many(self._locks))
 
-    def failed(self, outcome: int) -> None:
-        """Take note of a try that failed.
-
-        If others were faster it enters the queue.  Before that, no wait needs the descriptor that a
-        place costs.
-        """
-        wait = self._wait
-        if outcome == capi.LOOK and wait is not None and wait.unseen and self._locks[0].vouched:
-            return  # what was reported is the end of the holder
-        if not self.stands and (outcome == capi.TURN or self.passed_over):
-            self.stand()
-
     def served(self) -> None:
         """Note that this wait has won; in its turn, if it stood in the queue."""
         if self._wait is not None:
             super().served()
 
     async def pause_async(self) -> bool:
-        """Wait until something may have changed; ``False`` if the time is over."""
+        """Wait until something may have changed; ``False`` if the time is over.
+
+        If others were faster than the caller's last try, it enters the queue.  Before that, no wait
+        needs the descriptor that a place costs.
+        """
+        wait, tried, self.outcome = self._wait, self.outcome, None
+        if (
+            tried is not None
+            and not self.stands
+            and (tried == capi.TURN or self.passed_over)
+            # LOOK without a look at the lock: what was reported is the end of the holder.
+            and not (tried == capi.LOOK and wait and wait.unseen and self._locks[0].vouched)
+        ):
+            self.stand()
         self.passed_over = False
         self.said = capi.TIME
         while True:
@@ -232,9 +226,9 @@ class AsyncWaiter(Waiter):
                 return False
             self._until = now + int(min(pause, _ENDLESS) * 1e9)
         wait = self.wait()
-        if self._free >= _LOST_RACES:
+        if self._free >= LOST_RACES:
             self._free = 0
-            await self._hub.rest(_FIRST * (0.5 + chance()))
+            await self._hub.rest(FIRST_PAUSE * (0.5 + chance()))
             wait.due()  # events of that time are lost, so look again
         heard = self._hub.hear(wait, self._end_at(), news=self._news)
         if isinstance(heard, int):
@@ -316,8 +310,8 @@ class AsyncWaiter(Waiter):
         if self._until is not None:
             end, self._until = self._until, None
         else:
-            pause = min(self._pause * (0.5 + chance()), _LONGEST)
-            self._pause = min(self._pause * _GROWTH, _LONGEST)
+            pause = min(self._pause * (0.5 + chance()), LONGEST_PAUSE)
+            self._pause = min(self._pause * PAUSE_GROWTH, LONGEST_PAUSE)
             end = capi.now_ns() + int(pause * 1e9)
         if self._deadline is not None:
             end = min(end, self._deadline)

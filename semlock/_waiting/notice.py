@@ -1,18 +1,10 @@
-"""What a wait does for others: it reports itself, to a callback and the log, and ends when told so.
-
-``cancel`` ends the waits of a lock from elsewhere: another thread, another task, a signal handler.
-Each wait is entered here by a weak reference: one that is interrupted before its ``end`` leaves its
-queue with the last reference.  A wait looks whether it was stopped before each sleep, and a sleep
-that is under way ends.
-"""
+"""What a wait reports of itself, to a callback and the log, and what it asks meanwhile."""
 
 from __future__ import annotations
 
-import sys
 from math import inf
-from weakref import ref
 
-from semlock._core import explain, inside, registry
+from semlock._core import explain, inside
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -26,7 +18,7 @@ _LONGEST_GAP = 60.0
 _GROWTH = 2.0
 
 _DEBUG = 10
-_INFO = 20
+INFO = 20
 
 # A wait is logged after this many seconds, at level INFO once for each lock in a while: a crowd of
 # waiters gives one line.  Further ones are at level DEBUG.
@@ -35,19 +27,6 @@ _SILENCE = 60.0
 _MOST_PATHS = 256
 
 _logged: dict[str, float] = {}
-
-_named: Any = None
-
-
-def _logger() -> Any:
-    """Give the logger; ``None`` if the program has none, or wants no such level."""
-    global _named  # noqa: PLW0603 - there is one logger of this name
-    if _named is None:
-        try:
-            _named = sys.modules["logging"].getLogger("semlock")  # kept: getLogger takes a lock
-        except AttributeError:  # a thread is just importing it
-            return None
-    return _named if _named.isEnabledFor(_INFO) else None
 
 
 class Notice:
@@ -124,6 +103,18 @@ class Cancellable(Notice):
             self.due = min(self.due, self._notice.due)
 
 
+def notice_of(
+    lock: Any,
+    status: Callable[[], LockStatus],
+    call: Callable[[LockStatus, float], object] | None,
+    logger: Any,
+) -> Notice:
+    """Give the notice of a wait for a lock that has something to tell or to ask."""
+    if inside.cancel(lock) is None:
+        return Notice(status, call, logger)
+    return Cancellable(lock, None if call is logger is None else Notice(status, call, logger))
+
+
 def _level(path: str, now: float) -> int:
     """Give the level of the log line: INFO for the first one about a path in a while."""
     last = _logged.get(path)
@@ -132,61 +123,4 @@ def _level(path: str, now: float) -> int:
     if len(_logged) >= _MOST_PATHS:
         _logged.clear()
     _logged[path] = now
-    return _INFO
-
-
-# ---------------------------------------------------------------- ending a wait
-
-_under_way: set[ref[Stoppable]] = set()
-_forget = _under_way.discard  # one step, in whatever thread drops the last reference
-registry.on_fork(_under_way.clear)
-
-
-class Stoppable:
-    """What all kinds of waits share: it is of a lock, whose ``cancel`` ends it."""
-
-    __slots__ = ("__weakref__", "_notice", "of", "stopped")
-
-    _notice: Notice | None
-
-    def begin(self, lock: Any, status: Callable[[], LockStatus] | None = None) -> Notice | None:
-        """Enter the wait, if it is of one lock: its notice, if there is anything to tell or ask.
-
-        ``status`` looks at what is waited for, if that is not the lock.
-        """
-        self.of = lock
-        self.stopped = False
-        if lock is None:
-            return None
-        _under_way.add(ref(self, _forget))
-        call = inside.on_wait(lock)
-        logger = _logger() if "logging" in sys.modules else None
-        notice = None if call is logger is None else Notice(status or lock.status, call, logger)
-        return notice if inside.cancel(lock) is None else Cancellable(lock, notice)
-
-    def stop(self) -> None:
-        """Have the wait end, from any thread."""
-        raise NotImplementedError
-
-    def report(self, now: float) -> None:
-        """End the wait if it was stopped, or report what is due."""
-        if self.stopped:
-            self.end_if_stopped()
-        if self._notice is not None:
-            self._notice.tell(now)
-
-    def end_if_stopped(self) -> None:
-        """Raise the error of a wait that was stopped."""
-        if self.stopped:
-            raise explain.cancelled_error(self.of, "cancel()")
-
-
-def cancel(lock: Any) -> int:
-    """End the waits for a lock that are under way: how many there were."""
-    count = 0
-    for reference in list(_under_way):
-        wait = reference()
-        if wait is not None and wait.of is lock:
-            wait.stop()
-            count += 1
-    return count
+    return INFO

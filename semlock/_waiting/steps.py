@@ -7,13 +7,15 @@ exception in the sleep, such as an interrupt or a cancellation, is raised at the
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 
-from semlock._core import capi, inside
+from semlock._core import capi, inside, waits
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
     from typing import Any, Protocol, TypeAlias, TypeVar
 
     T = TypeVar("T")
@@ -34,28 +36,10 @@ _INSIST = 0.25
 _FIRST_INSIST = 0.0005
 _LONGEST_INSIST = 0.01
 
-
-def run(steps: Steps[T]) -> T:
-    """Carry out all steps in this thread."""
-    try:
-        try:
-            sleep = next(steps)
-            while True:
-                try:
-                    answer = sleep.pause()
-                except BaseException as error:  # noqa: BLE001, PERF203 - raised where it belongs
-                    sleep = steps.throw(error)
-                else:
-                    sleep = steps.send(answer)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-        finally:
-            # A kept traceback would keep a suspended generator alive, with its place in the queue.
-            steps.close()
-    except BaseException:
-        steps.close()  # again: an interrupt may have come before the call above
-        raise
+# The pauses of a wait without events.
+FIRST_PAUSE = 0.0005
+LONGEST_PAUSE = 0.05
+PAUSE_GROWTH = 1.6
 
 
 async def run_async(steps: Steps[Any], wins: Wins, result: Any = None) -> Any:
@@ -137,6 +121,45 @@ class Pause:
         return False
 
 
+class PauseWhileHeld(Pause):
+    """So many seconds, or less: ``True`` if nothing is at the lock's path meanwhile.
+
+    It is for lock systems that judge and try by their own schedule.  In the
+    event loop it is always the whole time.
+    """
+
+    __slots__ = ("lock",)
+
+    def __init__(self, seconds: float, lock: Any) -> None:
+        super().__init__(seconds)
+        self.lock = lock
+
+    def pause(self) -> bool:
+        """Sleep in this thread."""
+        return sleep_while_held(self.lock, self.seconds)
+
+
+def sleep_while_held(lock: Any, seconds: float) -> bool:
+    """Sleep so long, or until nothing is at the lock's path, which gives ``True``."""
+    end = capi.now_ns() + int(seconds * 1e9)
+    wait = waits.Wait((lock,))
+    try:
+        while (outcome := wait.wait(end)) not in (capi.TIME, capi.FREE):
+            if outcome == capi.BLIND:
+                time.sleep(max(0, end - capi.now_ns()) / 1e9)
+                return False
+            if outcome == capi.LOOK:
+                seen = capi.look(wait.path)
+                if seen is None:
+                    return True
+                wait.judged(0, seen)
+            elif outcome != -errno.EINTR:
+                capi.raise_os_error(outcome, wait.path)
+        return bool(outcome == capi.FREE)
+    finally:
+        wait.end()
+
+
 class Call:
     """A function of the caller's; its result is sent back.  For tasks it may be awaited."""
 
@@ -179,3 +202,22 @@ def insisting(attempt: Callable[[], int]) -> Steps[int]:
         yield Pause(pause)
         pause = min(2 * pause, _LONGEST_INSIST)
     return outcome
+
+
+def chance() -> float:
+    """Draw a number from 0 on and below 1."""
+    # os.urandom and not the random module: importing that costs more than the wait.
+    try:
+        drawn = int.from_bytes(os.urandom(2), "big")
+    except OSError:
+        # PyPy opens a file for it, and a wait needs no descriptor to spare.
+        drawn = time.monotonic_ns() % 65536
+    return drawn / 65536
+
+
+def growing_pauses(chance: Callable[[], float] = chance) -> Iterable[float]:
+    """Give pauses that grow, that never end, and that no two waiters share."""
+    pause = FIRST_PAUSE
+    while True:
+        yield pause * (0.5 + chance())
+        pause = min(pause * PAUSE_GROWTH, LONGEST_PAUSE)

@@ -1,67 +1,136 @@
-"""Waiting for a lock to change hands.
+"""Waiting in a thread: what drives the steps of an acquisition, and its wait for a lock.
 
 A wait sleeps between a failed try and the next one.  It may end too early: the caller then tries
 and judges again.  Where the kernel reports changes it sleeps until one comes; elsewhere it pauses.
-Time, sleep and chance can be replaced by tests.
+Time and sleep can be replaced by tests.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import sys
 import time
 from math import inf
+from weakref import ref
 
-from semlock._core import capi, events, waits
+from semlock._core import capi, events, explain, inside, registry, waits
+from semlock._core.capi import POOL
 from semlock._core.seconds import saturated
-from semlock._waiting.notice import Stoppable
-from semlock._waiting.steps import Pause
+from semlock._waiting.steps import FIRST_PAUSE, LONGEST_PAUSE, chance, growing_pauses
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
-    from typing import Any, TypeAlias
+    from typing import Any, TypeAlias, TypeVar
 
     from semlock._core.status import LockStatus
     from semlock._waiting.notice import Notice
+    from semlock._waiting.steps import Steps
+
+    T = TypeVar("T")
 
     # Gives the pauses of one wait, in seconds; when they are used up, the wait is over.
     # None leaves it to the wait when to look.
     Schedule: TypeAlias = Callable[[], Iterable[float] | None]
 
-_FIRST = 0.0005
-_LONGEST = 0.05
-_GROWTH = 1.6
-
 # Even with events, look at the path so often.  The core does it where it can.
 _SAFETY = 1.0
-_CORE_LOOKS = sys.platform != "win32"
+CORE_LOOKS = sys.platform != "win32"
 # Longer than any wait, and still in the range of the core's numbers.
 _FOREVER = 1e9
 # The clocks differ: a time that is over for the core may be over here a moment later.
 _CLOCKS_DIFFER = 1e-4
 # After so many lost races in a row, pause once.
-_LOST_RACES = 16
+LOST_RACES = 16
 
 
-def chance() -> float:
-    """Draw a number from 0 on and below 1."""
-    # os.urandom and not the random module: importing that costs more than the wait.
+def run(steps: Steps[T]) -> T:
+    """Carry out all steps in this thread."""
     try:
-        drawn = int.from_bytes(os.urandom(2), "big")
-    except OSError:
-        # PyPy opens a file for it, and a wait needs no descriptor to spare.
-        drawn = time.monotonic_ns() % 65536
-    return drawn / 65536
+        try:
+            sleep = next(steps)
+            while True:
+                try:
+                    answer = sleep.pause()
+                except BaseException as error:  # noqa: BLE001, PERF203 - raised where it belongs
+                    sleep = steps.throw(error)
+                else:
+                    sleep = steps.send(answer)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        finally:
+            # A kept traceback would keep a suspended generator alive, with its place in the queue.
+            steps.close()
+    except BaseException:
+        steps.close()  # again: an interrupt may have come before the call above
+        raise
 
 
-def growing_pauses(chance: Callable[[], float] = chance) -> Iterable[float]:
-    """Give pauses that grow, that never end, and that no two waiters share."""
-    pause = _FIRST
-    while True:
-        yield pause * (0.5 + chance())
-        pause = min(pause * _GROWTH, _LONGEST)
+# The waits that ``cancel`` can end, each by a weak reference: one that is interrupted before its
+# ``end`` leaves its queue with the last reference.
+_under_way: set[ref[Stoppable]] = set()
+_forget = _under_way.discard  # one step, in whatever thread drops the last reference
+registry.on_fork(_under_way.clear)
+
+_INFO = 20  # the level of the logging module
+_named: Any = None
+
+
+class Stoppable:
+    """What all kinds of waits share: it is of a lock, whose ``cancel`` ends it."""
+
+    __slots__ = ("__weakref__", "_notice", "of", "stopped")
+
+    _notice: Notice | None
+
+    def begin(self, lock: Any, status: Callable[[], LockStatus] | None = None) -> Notice | None:
+        """Enter the wait, if it is of one lock: its notice, if there is anything to tell or ask.
+
+        ``status`` looks at what is waited for, if that is not the lock.
+        """
+        global _named  # noqa: PLW0603 - there is one logger of this name
+        self.of = lock
+        self.stopped = False
+        if lock is None:
+            return None
+        _under_way.add(ref(self, _forget))
+        if _named is None and (find := getattr(sys.modules.get("logging"), "getLogger", None)):
+            _named = find("semlock")  # kept: getLogger takes a lock
+        logger = _named if _named is not None and _named.isEnabledFor(_INFO) else None
+        call, check = inside.on_wait(lock), inside.cancel(lock)
+        if call is logger is check is None:
+            return None
+        from semlock._waiting.notice import notice_of  # noqa: PLC0415 - for those who are told
+
+        return notice_of(lock, status or lock.status, call, logger)
+
+    def stop(self) -> None:
+        """Have the wait end, from any thread."""
+        raise NotImplementedError
+
+    def report(self, now: float) -> None:
+        """End the wait if it was stopped, or report what is due."""
+        if self.stopped:
+            self.end_if_stopped()
+        if self._notice is not None:
+            self._notice.tell(now)
+
+    def end_if_stopped(self) -> None:
+        """Raise the error of a wait that was stopped."""
+        if self.stopped:
+            raise explain.cancelled_error(self.of, "cancel()")
+
+
+def cancel(lock: Any) -> int:
+    """End the waits for a lock that are under way: how many there were."""
+    count = 0
+    for reference in list(_under_way):
+        wait = reference()
+        if wait is not None and wait.of is lock:
+            wait.stop()
+            count += 1
+    return count
 
 
 class Waiter(Stoppable):
@@ -110,14 +179,13 @@ class Waiter(Stoppable):
         self._until: float | None = None
         self._check: float | None = None
         self._free = 0
-        # What the core's own try said, which it makes for the lock that it was given.
         self.outcome: int | None = None
         # What the core said last: FREE, LOOK, TIME, BLIND or RACED.
         self.said = capi.TIME
         # Whether the holder is to be judged at the next try: True and False by what the core
         # has seen, None when it could not see and the lock's own clock decides.
         self.judge: bool | None = None
-        if wait is not None and not self._scheduled and (_CORE_LOOKS or not wait.blind):
+        if wait is not None and not self._scheduled and (CORE_LOOKS or not wait.blind):
             self.judge = False
         if wait is not None and self._scheduled:
             wait.pace(by_caller=True)
@@ -149,9 +217,6 @@ class Waiter(Stoppable):
         """Tell whether a try now would overtake no waiter that came earlier."""
         return self._wait is None or self._wait.in_turn(fair=fair)
 
-    def failed(self, outcome: int) -> None:
-        """Take note of a try that failed."""
-
     def served(self) -> None:
         """Note that this wait won one of several locks that share a queue."""
         if self._queue is not None:
@@ -179,21 +244,35 @@ class Waiter(Stoppable):
         now = self._clock()
         if self._deadline is not None and now >= self._deadline:
             return False
-        until = self._next_look(now)
-        if until is None:
-            return False
-        self.report(now)
-        if self._notice is not None:
-            until = min(until, self._notice.due)
-        if self._free >= _LOST_RACES:
+        # When to look, whatever the core reports until then.
+        if self._until is None:
+            if not self._scheduled:
+                self._until = inf if CORE_LOOKS else now + _SAFETY
+            elif (pause := next(self._pauses, None)) is None:  # type: ignore[arg-type]
+                return False
+            else:
+                self._until = now + pause
+        until = self._until
+        if self._check is not None and not self._scheduled:
+            until = min(until, self._check)
+        if self.stopped or self._notice is not None:
+            self.report(now)
+            if self._notice is not None:
+                until = min(until, self._notice.due)
+        if self._free >= LOST_RACES:
             self._free = 0
-            self._sleep(max(0.0, min(_FIRST * (0.5 + chance()), until - now)))
+            self._sleep(max(0.0, min(FIRST_PAUSE * (0.5 + chance()), until - now)))
         if self._deadline is not None:
             until = min(until, self._deadline)
         # The core counts from its own clock: what is left counts, not what time it is.
         end = capi.now_ns() + int(min(until - now, _FOREVER) * 1e9)
         while True:
-            outcome = wait.wait(end) if self._lock is None else wait.take(self._lock, end)
+            # With a lock, the core tries by itself.
+            outcome = (
+                waits.wait(wait.cdata, POOL, end)
+                if self._lock is None
+                else waits.take(wait.cdata, self._lock, POOL, end)
+            )
             if outcome != -errno.EINTR:  # Python's handlers have run meanwhile
                 break
             self.end_if_stopped()
@@ -229,7 +308,7 @@ class Waiter(Stoppable):
         elif outcome == capi.TIME:
             self._time_is_over(wait)
         elif outcome == capi.RACED:
-            self._free = _LOST_RACES
+            self._free = LOST_RACES
             self.judge = False
         elif self._lock is None:
             capi.raise_os_error(outcome, wait.path)
@@ -241,20 +320,6 @@ class Waiter(Stoppable):
         if self._pauses is None:
             self._pauses = iter(growing_pauses())  # most waits need none
         return next(self._pauses, None)
-
-    def _next_look(self, now: float) -> float | None:
-        """Say when to look, whatever is told; ``None`` when the schedule is used up."""
-        if self._until is None:
-            if self._scheduled:
-                pause = self._drawn()
-                if pause is None:
-                    return None
-                self._until = now + pause
-            else:
-                self._until = inf if _CORE_LOOKS else now + _SAFETY
-        if self._check is not None and not self._scheduled:
-            return min(self._until, self._check)
-        return self._until
 
     def _time_is_over(self, wait: waits.Wait) -> None:
         """Have the holder judged, unless the time was only that of a notice."""
@@ -269,14 +334,14 @@ class Waiter(Stoppable):
         """Pause where no event can be relied on, and the core doesn't do it by itself."""
         self.judge = None
         if not self._scheduled:
-            end = min(end, capi.now_ns() + int((self._drawn() or _LONGEST) * 1e9))
+            end = min(end, capi.now_ns() + int((self._drawn() or LONGEST_PAUSE) * 1e9))
         if wait.sleep(end) == capi.TIME and self._scheduled:
             self._until = None
         wait.due()
 
     def judged(self, seen: capi.Instance, again_at: int | None) -> None:
         """Skip this instance until a time of ``now_ns``, or until it changes."""
-        blind = self._wait is None or (self._wait.blind and not _CORE_LOOKS)
+        blind = self._wait is None or (self._wait.blind and not CORE_LOOKS)
         self.judge = None if blind or self._scheduled else False
         if self._wait is not None:
             self._wait.judged(self._wait.which, seen)
@@ -300,42 +365,3 @@ class Waiter(Stoppable):
             self._wait.end(won)
         if self._about is not None:
             self.over()
-
-
-class PauseWhileHeld(Pause):
-    """So many seconds, or less: ``True`` if nothing is at the lock's path meanwhile.
-
-    It is for lock systems that judge and try by their own schedule.  In the
-    event loop it is always the whole time.
-    """
-
-    __slots__ = ("lock",)
-
-    def __init__(self, seconds: float, lock: Any) -> None:
-        super().__init__(seconds)
-        self.lock = lock
-
-    def pause(self) -> bool:
-        """Sleep in this thread."""
-        return sleep_while_held(self.lock, self.seconds)
-
-
-def sleep_while_held(lock: Any, seconds: float) -> bool:
-    """Sleep so long, or until nothing is at the lock's path, which gives ``True``."""
-    end = capi.now_ns() + int(seconds * 1e9)
-    wait = waits.Wait((lock,))
-    try:
-        while (outcome := wait.wait(end)) not in (capi.TIME, capi.FREE):
-            if outcome == capi.BLIND:
-                time.sleep(max(0, end - capi.now_ns()) / 1e9)
-                return False
-            if outcome == capi.LOOK:
-                seen = capi.look(wait.path)
-                if seen is None:
-                    return True
-                wait.judged(0, seen)
-            elif outcome != -errno.EINTR:
-                capi.raise_os_error(outcome, wait.path)
-        return bool(outcome == capi.FREE)
-    finally:
-        wait.end()

@@ -106,11 +106,11 @@ SHOWN = {
         "for 0.3 s at most": "test_a_loop_that_is_busy_holds_up_no_others",
         "looks about once a second": waiter._SAFETY == 1,
         "The look once a second": "test_who_leaves_no_witness_is_found_out_by_the_clock",
-        "pauses of up to 50 ms": waiter._LONGEST == 0.05,
+        "pauses of up to 50 ms": steps.LONGEST_PAUSE == 0.05,
     },
     "docs/waiting.md": {
         "apart from one look a second": "test_a_wait_with_events_hardly_ever_looks",
-        "from half a millisecond to 50 ms": (waiter._FIRST, waiter._LONGEST) == (0.0005, 0.05),
+        "from half a millisecond to 50 ms": (steps.FIRST_PAUSE, steps.LONGEST_PAUSE) == (0.0005, 0.05),
         "and look once a second whether": "test_those_behind_on_fuse_hear_of_changes_and_look_once_a_second",
         "the first in the queue pauses, up to 0.1 s": _of_c("LAST_HINTED") == 0.1,
         "waited for 3 s behind more than 8 others looks only every 3 s": _of_c("FRESH") == 3
@@ -128,13 +128,13 @@ SHOWN = {
     },
     "docs/filesystems.md": {
         "removes it after two seconds": verdicts.GRACE == 2,
-        "pauses of at most 50 ms": waiter._LONGEST == 0.05,
+        "pauses of at most 50 ms": steps.LONGEST_PAUSE == 0.05,
     },
     "docs/howto/replacing.md": {
         "takes it after two seconds": "test_a_soft_file_lock_takes_semlocks_file_for_broken",
     },
     "docs/howto/nfs.md": {
-        "at most every 50 ms": waiter._LONGEST == 0.05,
+        "at most every 50 ms": steps.LONGEST_PAUSE == 0.05,
         "stopped for two minutes": "what the example above it says: Age(120)",
     },
     "docs/howto/metrics.md": {

@@ -57,12 +57,18 @@ ASYNC = {
 }
 
 
+def acquired(lock):
+    found = Acquired()
+    found.lock = lock
+    return found
+
+
 def calls(lock):
     yield lock.acquire
     if hasattr(lock, "acquire_shared"):
         yield lock.acquire_shared
     if type(lock) in (semlock.Lock, sema.Semaphore):
-        yield lambda seconds: Acquired(semlock.acquire_any([lock], seconds))
+        yield lambda seconds: acquired(semlock.acquire_any([lock], seconds))
         yield lambda seconds: semlock.acquire_all([lock], seconds)
 
 

@@ -14,7 +14,8 @@ import pytest
 import semlock
 from semlock._core import waits
 from semlock._core.capi import OK, TURN
-from semlock._waiting.steps import Call, Pause, Wins, insisting, run, run_async
+from semlock._waiting.steps import Call, Pause, Wins, insisting, run_async
+from semlock._waiting.waiter import run
 from support import Child, Strike
 
 
@@ -210,7 +211,7 @@ def test_an_interrupt_anywhere_in_the_driver_closes_the_generator():
 
     for at in itertools.count(1):
         begun, ended = [], []
-        strike = Strike(at, operation, ("_waiting/steps.py",))
+        strike = Strike(at, operation, ("_waiting/steps.py", "_waiting/waiter.py"))
         assert ended == begun, strike.where
         if not strike.struck:
             break
@@ -241,7 +242,7 @@ def test_an_interrupt_anywhere_behind_a_sleep_gives_back_no_win_of_another_task(
             with contextlib.suppress(StopIteration):
                 task.send(None)
 
-        strike = Strike(at, operation, ("_waiting/steps.py",))
+        strike = Strike(at, operation, ("_waiting/steps.py", "_waiting/waiter.py"))
         coroutine.close()
         assert lock.undone is None, strike.where
         if not strike.struck:

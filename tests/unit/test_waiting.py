@@ -6,7 +6,8 @@ import os
 import pytest
 
 import semlock
-from semlock._waiting.waiter import Waiter, growing_pauses
+from semlock._waiting.steps import growing_pauses
+from semlock._waiting.waiter import Waiter
 
 
 class Time:

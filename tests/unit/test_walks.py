@@ -66,9 +66,9 @@ LOCK = "lock = semlock.Lock(path)"
 LIVES = "lock.release()"
 
 WALKS = {
-    "acquire": Walk("lock.acquire", 3, 3, f"{LOCK}; lock.acquire(); lock.release()"),
+    "acquire": Walk("lock.acquire", 2, 2, f"{LOCK}; lock.acquire(); lock.release()"),
     "release": Walk("lock.release", 1, 1, f"{LOCK}; lock.acquire()"),
-    "contended acquire": Walk("lock.acquire", 25, 10, LOCK, LIVES),
+    "contended acquire": Walk("lock.acquire", 14, 4, LOCK, LIVES),
     "take-over from a dead holder": Walk("lock.acquire", 70, 17, LOCK, "ends"),
     "contended AsyncLock, first use": Walk(
         "lambda: asyncio.run(take(lock))", 115, 19, "lock = AsyncLock(path)", LIVES
