@@ -5,7 +5,6 @@ from __future__ import annotations
 from semlock._core import capi
 from semlock._core.compiled import ffi, lib
 
-NAME_GONE = lib.SEMLOCK_NAME_GONE
 NAME_MADE = lib.SEMLOCK_NAME_MADE
 FILE_CLOSED = lib.SEMLOCK_FILE_CLOSED
 WATCH_OVER = lib.SEMLOCK_WATCH_OVER

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _INIT_NAMES: dict[Any, tuple[frozenset[str], bool]] = {}
-_NAMES_LIMIT = 256
 
 
 class FileLockMeta(ABCMeta):
