@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import deque
 from contextlib import suppress
 from contextvars import Context
 from weakref import WeakSet, ref
@@ -27,13 +28,52 @@ if TYPE_CHECKING:
 # A loop's timer is not set for longer, since some loops can't.
 _LONGEST_TIMER = 3600.0
 
+# How many tasks may end by a cancellation within a millisecond.  The others end in later steps of
+# the loop, as many in each: by themselves all tasks that are cancelled at once end in one step.
+_AT_ONCE = 64
+_STEP = 1_000_000
+
+
+class _Parked(asyncio.Future):  # type: ignore[type-arg]
+    """What a task of asyncio sleeps by.
+
+    A cancellation that is put off counts from the moment when it was asked for: what wakes the
+    task until then cancels it.
+    """
+
+    __slots__ = ("_hub", "_late", "_message")
+
+    def __init__(self, hub: Hub, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._hub = hub
+        self._late = False
+        self._message: Any = None
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel it, now or after others that were cancelled before."""
+        if self._late:
+            return True
+        if not self.done() and self._hub.is_late(self.end, None):
+            self._late, self._message = True, msg
+            return True
+        return super().cancel(msg)
+
+    def end(self, outcome: int | None) -> None:
+        """End the sleep, by the cancellation that was asked for if there was one."""
+        # A signal handler may have cancelled it since it was checked.
+        with suppress(asyncio.InvalidStateError):
+            if self._late:
+                super().cancel(self._message)
+            else:
+                self.set_result(outcome)
+
 
 class Hub:
     """What the waits of one loop share: event source, timer, and which wait waits for what."""
 
     __slots__ = (
-        "__weakref__", "_alarm", "_bells", "_deaf", "_loop", "_marks", "_over", "_sleepers",
-        "context", "events", "gate", "lines", "timers", "waits",
+        "__weakref__", "_alarm", "_began", "_bells", "_cancelled", "_count", "_deaf", "_loop",
+        "_marks", "_over", "_sleepers", "context", "events", "gate", "lines", "timers", "waits",
     )  # fmt: skip
 
     # How many tasks may begin to wait in one step of the loop.
@@ -45,6 +85,9 @@ class Hub:
         # One context for all timers: a copy of each task's own would cost memory for each task.
         self.context = Context()
         self._over = False
+        # What ends the tasks that are to be cancelled in later steps, and its argument.
+        self._cancelled: deque[tuple[Callable[[Any], object], Any]] = deque()
+        self._began = self._count = 0
         self._loop: ref[asyncio.AbstractEventLoop] | None = None
         self._marks = waits.Marks()
         self._sleepers: dict[int, tuple[Sleeper, ...]] = {}
@@ -83,15 +126,33 @@ class Hub:
 
     def park(self) -> Any:
         """Make a future for a task to await, which ``wake`` ends."""
-        return asyncio.get_running_loop().create_future()
+        return _Parked(self, asyncio.get_running_loop())
 
     def wake(self, parked: Any, outcome: int | None) -> None:
         """End a task's sleep."""
         # The task's loop may be closed already.
         if not parked.done() and not parked.get_loop().is_closed():
-            # A signal handler may have cancelled it since it was checked.
-            with suppress(asyncio.InvalidStateError):
-                parked.set_result(outcome)
+            parked.end(outcome)
+
+    def is_late(self, end: Callable[[Any], object], how: Any) -> bool:
+        """Tell whether a cancellation comes after too many others; then ``end(how)`` does it."""
+        now = capi.now_ns()
+        if now - self._began > _STEP:
+            self._began, self._count = now, 0
+        self._count += 1
+        if self._count <= _AT_ONCE and not self._cancelled:
+            return False
+        self._cancelled.append((end, how))
+        if len(self._cancelled) == 1:
+            self.soon(self._cancel_some)
+        return True
+
+    def _cancel_some(self) -> None:
+        for _ in range(min(_AT_ONCE, len(self._cancelled))):
+            end, how = self._cancelled.popleft()
+            end(how)
+        if self._cancelled:
+            self.soon(self._cancel_some)
 
     def soon(self, function: Callable[[], object]) -> None:
         """Have the loop call a function; any thread may ask for it."""

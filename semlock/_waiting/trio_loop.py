@@ -5,7 +5,6 @@ Nothing of trio is imported here; it is there when one of its tasks waits.
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import suppress
 
 from semlock._core import capi
@@ -15,12 +14,6 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
-
-
-# How many tasks may end by a cancellation within a millisecond.  The others end in later steps of
-# the loop, as many in each.  By itself trio ends all tasks that one call cancels in one step.
-_AT_ONCE = 64
-_STEP = 1_000_000
 
 
 class _Parked:
@@ -61,7 +54,7 @@ class _Parked:
 
     def _abort(self, raise_cancel: Any) -> Any:
         abort = self._hub.trio.lowlevel.Abort
-        if self._hub.is_late(self, raise_cancel):
+        if self._hub.is_late(self.cancel, raise_cancel):
             return abort.FAILED
         self._over, self._task = True, None
         return abort.SUCCEEDED
@@ -86,15 +79,12 @@ def outcome_of(raises: Any) -> Any:
 class TrioHub(Hub):
     """What the waits of one run of trio share."""
 
-    __slots__ = ("_began", "_cancelled", "_count", "_scope", "_token", "trio")
+    __slots__ = ("_scope", "_token", "trio")
 
     in_a_step = 1  # trio runs what it wakes in any order
 
     def __init__(self, trio: Any) -> None:
         self.trio = trio
-        # The tasks that are to be cancelled in later steps, and how that is raised.
-        self._cancelled: deque[tuple[_Parked, Any]] = deque()
-        self._began = self._count = 0
         self._token = trio.lowlevel.current_trio_token()
         # Ends the sleep of the task that keeps the time.
         self._scope: Any = trio.CancelScope()
@@ -126,26 +116,6 @@ class TrioHub(Hub):
     def park(self) -> _Parked:
         """Make what a task sleeps by."""
         return _Parked(self)
-
-    def is_late(self, parked: _Parked, raise_cancel: Any) -> bool:
-        """Tell whether this cancellation comes after too many others, and in a later step."""
-        now = capi.now_ns()
-        if now - self._began > _STEP:
-            self._began, self._count = now, 0
-        self._count += 1
-        if self._count <= _AT_ONCE and not self._cancelled:
-            return False
-        self._cancelled.append((parked, raise_cancel))
-        if len(self._cancelled) == 1:
-            self.soon(self._cancel_some)
-        return True
-
-    def _cancel_some(self) -> None:
-        for _ in range(min(_AT_ONCE, len(self._cancelled))):
-            parked, raise_cancel = self._cancelled.popleft()
-            parked.cancel(raise_cancel)
-        if self._cancelled:
-            self.soon(self._cancel_some)
 
     def wake(self, parked: Any, outcome: int | None) -> None:
         """End a task's sleep."""

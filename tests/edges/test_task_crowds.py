@@ -238,6 +238,47 @@ def test_few_give_up_in_one_step_of_the_loop(path):
     assert max(steps.values()) <= 64
 
 
+@pytest.mark.parametrize("let_go", [False, True], ids=["held", "let go at the same time"])
+def test_a_crowd_that_is_cancelled_at_once_ends_in_many_steps(path, monkeypatch, let_go):
+    """By itself asyncio runs all that are cancelled in a single step of its loop."""
+    crowd = Crowd("fair", path)
+    ended = []
+
+    async def use(number):
+        try:
+            await crowd.use(number)
+        except asyncio.CancelledError as error:
+            ended.append(str(error))
+            raise
+
+    async def main():
+        holder = crowd.holder()
+        tasks = [asyncio.create_task(use(number)) for number in range(CROWD)]
+        await all_wait()
+        # No millisecond is over meanwhile, however busy the machine.
+        monkeypatch.setattr(capi, "now_ns", itertools.count(capi.now_ns()).__next__)
+        for task in tasks:
+            assert task.cancel("enough")
+            assert task.cancel("more")
+        if let_go:
+            holder.release()
+        steps = [0]
+        while len(ended) < CROWD:
+            await asyncio.sleep(0)
+            steps.append(len(ended))
+        monkeypatch.undo()
+        assert max(b - a for a, b in itertools.pairwise(steps)) <= 2 * 64
+        # None has it, though it was free before most of them were ended.
+        assert crowd.entered == []
+        if not let_go:
+            holder.release()
+        with semlock.Lock(path, timeout=5):
+            pass
+
+    run(main)
+    assert ended == ["enough"] * CROWD
+
+
 def test_times_that_are_over_take_no_room(path):
     async def main():
         hub = hub_here()
