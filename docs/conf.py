@@ -14,7 +14,7 @@ autodoc_typehints = "description"
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
 
-# Defaults as one writes them, not as they are represented: 0o644 and not 420.
+# Defaults as one writes them, not as they are represented.
 autodoc_preserve_defaults = True
 
 
@@ -35,6 +35,9 @@ def _tell_own_default(_app, _what, _name, _described, _options, signature, retur
     """Show a default that stands for the lock's own value as one."""
     if signature is not None:
         signature = signature.replace("timeout=_OWN", "timeout=<the lock's>")
+        signature = signature.replace("mode=420", "mode=0o644").replace(
+            "mode=384", "mode=0o600"
+        )
     return signature, returns
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from semlock import policy, retry
 from semlock._core.records import decode_text, restamp_text
 from semlock._locks.lock import TextLock
-from semlock._stores.file import only_known
 from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from semlock._core.options import LockOptions
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.options import LockOptions
 
 __all__ = ["STALE_TIMEOUT", "AsyncSemaphore", "Semaphore", "decode", "stale", "status"]
 
@@ -61,7 +60,6 @@ class Semaphore(TextLock):
         retry_interval: float = RETRY_INTERVAL,
         **options: Unpack[LockOptions],
     ) -> None:
-        only_known(self, options)
         rule, pauses = stale(stale_timeout), _every(retry_interval)
         if options.setdefault("policy", rule) is None:
             options["policy"] = rule

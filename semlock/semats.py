@@ -23,6 +23,7 @@ from semlock._core.errors import (
     LockRecordError,
     NotHeldError,
 )
+from semlock._core.options import DEFAULTS
 from semlock._core.records import (
     LockInfo,
     clean_tag,
@@ -35,7 +36,6 @@ from semlock._core.records import (
 from semlock._core.status import remove_exactly
 from semlock._core.verdicts import GRACE
 from semlock._locks.lock import TextLock
-from semlock._stores.file import only_known
 from semlock._systems import claims
 from semlock.systems import System, for_tasks, later
 
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from semlock._core.options import LockOptions
     from semlock._core.status import LockStatus, StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.options import LockOptions
 
 __all__ = [
     "STALE_TIMEOUT",
@@ -129,6 +129,9 @@ def resolve(path: StrPath) -> str:
     return text
 
 
+_DEFAULTS: LockOptions = {**DEFAULTS, "mode": 0o600}
+
+
 class Semaphore(TextLock):
     """A lock by semats' protocol.
 
@@ -143,6 +146,7 @@ class Semaphore(TextLock):
 
     __slots__ = ()
     _strict = True
+    _defaults = _DEFAULTS
 
     def __init__(
         self,
@@ -153,7 +157,6 @@ class Semaphore(TextLock):
         max_tag_length: int = MAX_TAG_LENGTH,
         **options: Unpack[LockOptions],
     ) -> None:
-        only_known(self, options)
         whole = isinstance(max_tag_length, int) and not isinstance(max_tag_length, bool)
         if not whole or max_tag_length < 0:
             raise ValueError(
@@ -166,7 +169,6 @@ class Semaphore(TextLock):
             options["policy"] = rule
         if options.setdefault("retry", pauses) is None:
             options["retry"] = pauses
-        options.setdefault("mode", 0o600)
         super().__init__(resolve(path), **options)
 
     def _decode(self, content: bytes) -> LockInfo:

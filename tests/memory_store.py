@@ -16,6 +16,7 @@ from ini_system import compose, decode
 from semlock import LockInfo
 from semlock._core.capi import this_thread
 from semlock._core.identity import this_process
+from semlock._core.options import taken
 from semlock._core.outcomes import (
     FAIR,
     FREE,
@@ -205,11 +206,12 @@ class InMemory:
 
     __slots__ = ()
 
-    def __init__(self, space, name, *, reentrant=False, **options) -> None:
-        super().__init__(name, **options)
+    def __init__(self, space, name, **options) -> None:
+        given = taken(self, options)
+        super().__init__(name, given)
         self._space = space
         self._mine = None
-        self._native = State(reentrant)
+        self._native = State(given["reentrant"])
 
     def _try(self) -> int:
         return self._try_once(first=False)

@@ -374,15 +374,9 @@ def guarded_error(path: str, intent: str, status: LockStatus | None = None) -> L
 def unknown_option(called: str, name: str, kind: type, more: tuple[str, ...] = ()) -> TypeError:
     """Name the option of a class that was probably meant: for Node's staleMs it is stale."""
     from difflib import get_close_matches  # noqa: PLC0415 - only for those who mistyped
+    from inspect import signature  # noqa: PLC0415
 
-    known = {
-        *more,
-        *(
-            option
-            for parent in kind.__mro__
-            for option in getattr(parent.__dict__.get("__init__"), "__kwdefaults__", None) or ()
-        ),
-    }
+    known = {*more, *signature(kind).parameters}
     plain = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
     in_ms = plain.endswith("_ms")
     near = get_close_matches(plain.removesuffix("_ms"), known, 1)

@@ -9,6 +9,7 @@ import sys
 
 from semlock._core import explain, inside
 from semlock._core.capi import this_thread
+from semlock._core.options import WithOptions, refuse_unknown, told_of
 from semlock._core.seconds import checked_timeout
 from semlock._engines.engine import READERS
 from semlock._engines.found import status_of
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, Literal
 
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
+    from semlock._core.options import EngineOptions
     from semlock._core.status import LockStatus
     from semlock._engines.client import Client
     from semlock._waiting.steps import Steps
@@ -33,20 +35,21 @@ _frame = sys._getframe
 _MOST = 10_000
 
 
-class InParts:
+class InParts(WithOptions):
     """What both kinds share: the lock object by which each thread or task holds."""
 
     _who: Literal["thread", "task"] = "thread"
     _one_part: Any = EngineLock
+    _refused_options = EngineLock._refused_options  # noqa: SLF001 - it is made of such locks
 
-    def __init__(self, client: Client, name: str, room: int, **options: Any) -> None:
-        on_lost = options.pop("on_lost", None)
-        if on_lost is not None:
-            options["on_lost"] = lambda _, error: on_lost(self, error)
+    def __init__(
+        self, client: Client, name: str, room: int, **options: Unpack[EngineOptions]
+    ) -> None:
+        refuse_unknown(self, options)
         self._client = client
         self.name = name
         self._room = room
-        self._options = options
+        self._options = told_of(self, options)
         self._parts: dict[Any, Any] = {}
         first = self._new_part(room)  # it checks the options
         self.path = first.path
@@ -206,7 +209,7 @@ class SharedEngineLock(InParts):
     lock:`` for the writer.  One object serves many threads.
     """
 
-    def __init__(self, client: Client, name: str, **options: Any) -> None:
+    def __init__(self, client: Client, name: str, **options: Unpack[EngineOptions]) -> None:
         super().__init__(client, name, 1, **options)
 
     def acquire_shared(
@@ -255,7 +258,9 @@ class SharedEngineLock(InParts):
 class SlotEngineLock(InParts):
     """At most so many holders at a time, on an engine.  Each thread holds at most one."""
 
-    def __init__(self, client: Client, name: str, *, slots: int, **options: Any) -> None:
+    def __init__(
+        self, client: Client, name: str, *, slots: int, **options: Unpack[EngineOptions]
+    ) -> None:
         if type(slots) is not int or not 1 <= slots <= _MOST:
             raise ValueError(f"slots is a number from 1 to {_MOST}, not {slots!r:.60}")
         super().__init__(client, name, slots, **options)

@@ -14,16 +14,8 @@ from weakref import ref
 from semlock._core import events
 from semlock._core.capi import this_thread
 from semlock._core.errors import LockLostError
-from semlock._core.outcomes import (
-    FORKED,
-    FREE,
-    HELD,
-    LOST,
-    MINE,
-    NESTED,
-    OK,
-    OTHER_THREAD,
-)
+from semlock._core.options import EngineOptions, all_but, taken
+from semlock._core.outcomes import FORKED, FREE, HELD, LOST, MINE, NESTED, OK, OTHER_THREAD
 from semlock._core.records import decode_text
 from semlock._engines.clock import now
 from semlock._engines.engine import HOLDS, READERS
@@ -35,9 +27,10 @@ from semlock._locks.base import BaseLock
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
     from typing import Any
+
+    from typing_extensions import Unpack
 
     from semlock._core.errors import HowLost
     from semlock._core.identity import Process
@@ -47,18 +40,24 @@ if TYPE_CHECKING:
     from semlock._waiting.steps import Steps
 
 
+_REFUSED = all_but(
+    EngineOptions,
+    "it is no file, and the server keeps its line and its lease",
+    held_by="its entry in the line is of the thread or task that took it",
+)
+
+
 class EngineLock(BaseLock):
     """A lock on an engine.  ``Space.Lock`` makes it.
 
-    :name:       the lock's name; text of any kind
-    :tag:        why it is held, for people
-    :timeout:    seconds that ``acquire`` waits: ``None`` for ever, 0 one try
-    :reentrant:  whether the thread that holds may acquire again, and release as often
-    :on_lost:    called with the lock and the error as soon as it is certain that it may be lost
-    :on_wait:    called with the ``LockStatus`` and the seconds waited so far
+    :name:     the lock's name; text of any kind
+    :on_lost:  called with the lock and the error as soon as it is certain that it may be lost
+
+    The other options are those of ``semlock.Lock``.
     """
 
     __slots__ = ("_room", "client", "name", "owner")
+    _refused_options = _REFUSED
 
     def __init__(
         self,
@@ -66,20 +65,16 @@ class EngineLock(BaseLock):
         name: str,
         *,
         room: int = 1,
-        tag: str | None = None,
-        timeout: float | None = None,
-        reentrant: bool = False,
-        on_lost: Callable[[Any, LockLostError], object] | None = None,
-        on_wait: Callable[[LockStatus, float], object] | None = None,
+        **options: Unpack[EngineOptions],
     ) -> None:
-        path = client.path_of(name)
-        super().__init__(path, tag=tag, timeout=timeout, on_lost=on_lost, on_wait=on_wait)
+        given = taken(self, options)
+        super().__init__(client.path_of(name), given)
         self.client = client
         self.name = name
         self._room = room
         # The process that the lock is for; None: this one.
         self.owner: Process | None = None
-        self._native = Hold(reentrant=reentrant)
+        self._native = Hold(reentrant=given["reentrant"])
 
     # ------------------------------------------------------------------ what an engine adds
 

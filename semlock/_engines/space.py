@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeVar
 
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
+    from semlock._core.options import EngineOptions
     from semlock._core.status import LockStatus
     from semlock._engines.async_kinds import AsyncSharedEngineLock, AsyncSlotEngineLock
     from semlock._engines.async_lock import AsyncEngineLock
@@ -61,30 +62,32 @@ class Space:
 
     # The kinds of locks are named as their classes are elsewhere.
 
-    def Lock(self, name: str, **options: Any) -> EngineLock:  # noqa: N802
+    def Lock(self, name: str, **options: Unpack[EngineOptions]) -> EngineLock:  # noqa: N802
         """Make a lock of this name.
 
-        Its options are ``tag``, ``timeout``, ``reentrant``, ``on_lost`` and ``on_wait``, as those
-        of ``semlock.Lock``.
+        Its options are ``tag``, ``timeout``, ``reentrant``, ``on_lost``, ``on_wait`` and
+        ``cancel_check``, as those of ``semlock.Lock``.
         """
         return EngineLock(self.client, checked_name(name), **options)
 
-    def AsyncLock(self, name: str, **options: Any) -> AsyncEngineLock:  # noqa: N802
+    def AsyncLock(self, name: str, **options: Unpack[EngineOptions]) -> AsyncEngineLock:  # noqa: N802
         """Make a lock of this name for tasks."""
         from semlock._engines.async_lock import AsyncEngineLock  # noqa: PLC0415 - with asyncio
 
         return AsyncEngineLock(self.client, checked_name(name), **options)
 
-    def SharedLock(self, name: str, **options: Any) -> SharedEngineLock:  # noqa: N802
+    def SharedLock(self, name: str, **options: Unpack[EngineOptions]) -> SharedEngineLock:  # noqa: N802
         """Make a lock of this name that many readers may share, or one writer may hold."""
         return SharedEngineLock(self.client, checked_name(name), **options)
 
-    def SlotLock(self, name: str, *, slots: int, **options: Any) -> SlotEngineLock:  # noqa: N802
+    def SlotLock(  # noqa: N802
+        self, name: str, *, slots: int, **options: Unpack[EngineOptions]
+    ) -> SlotEngineLock:
         """Make a lock of this name that so many may hold at a time."""
         return SlotEngineLock(self.client, checked_name(name), slots=slots, **options)
 
     def AsyncSharedLock(  # noqa: N802
-        self, name: str, **options: Any
+        self, name: str, **options: Unpack[EngineOptions]
     ) -> AsyncSharedEngineLock:
         """Make a lock of this name that many tasks may share, or one may hold."""
         from semlock._engines.async_kinds import AsyncSharedEngineLock  # noqa: PLC0415
@@ -92,7 +95,7 @@ class Space:
         return AsyncSharedEngineLock(self.client, checked_name(name), **options)
 
     def AsyncSlotLock(  # noqa: N802
-        self, name: str, *, slots: int, **options: Any
+        self, name: str, *, slots: int, **options: Unpack[EngineOptions]
     ) -> AsyncSlotEngineLock:
         """Make a lock of this name that so many tasks may hold at a time."""
         from semlock._engines.async_kinds import AsyncSlotEngineLock  # noqa: PLC0415

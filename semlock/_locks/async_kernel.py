@@ -12,8 +12,8 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from semlock._core.options import KernelOptions
     from semlock._core.status import StrPath
-    from semlock._locks.kernel import KernelOptions
 
 
 class AsyncKernelLock(AsyncFileForm, KernelLock):  # type: ignore[misc]  # it refuses what KernelLock does

@@ -5,36 +5,19 @@ from __future__ import annotations
 import os
 
 from semlock._core import capi
+from semlock._core.options import KernelOptions, all_but
 from semlock._core.paths import absolute
 from semlock._locks.lock import TextLock
-from semlock._stores.file import InFiles, only_known
+from semlock._stores.file import InFiles
 from semlock._stores.kernel import InKernel, handle_of, path_of
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypedDict
+    from typing import Any
 
     from typing_extensions import Self, Unpack
 
-    from semlock._core.status import LockStatus, StrPath
-    from semlock._locks.options import HeldBy
-    from semlock._waiting.waiter import Schedule
-
-    class KernelOptions(TypedDict, total=False):
-        """What a kernel lock can be told; ``semlock.KernelLock`` says what it means."""
-
-        tag: str | None
-        timeout: float | None
-        retry: Schedule | None
-        mode: int
-        exact_mode: bool
-        make_dirs: bool
-        reentrant: bool
-        held_by: HeldBy | None
-        fair: bool
-        on_wait: Callable[[LockStatus, float], object] | None
-        cancel_check: Callable[[], object] | None
+    from semlock._core.status import StrPath
 
 
 def _absolute(path: StrPath) -> str:
@@ -49,9 +32,9 @@ def _absolute(path: StrPath) -> str:
     return absolute(stripped)
 
 
-# What is about the record of a lock.
-_REFUSED = ("policy", "durability", "heartbeat", "on_lost")
-_WHY = "it has no record, and the kernel ends it with its holder. Lock has one"
+_REFUSED = all_but(
+    KernelOptions, "it has no record, and the kernel ends it with its holder. Lock has one"
+)
 
 
 class KernelLock(InKernel, TextLock):
@@ -59,27 +42,22 @@ class KernelLock(InKernel, TextLock):
 
     For paths that other programs lock like that: flock(1), filelock, portalocker.
 
-    :path:       a file, which is made empty if there is none, or a directory.  What is in it is
-                   neither read nor changed, and it is never removed
-    :shared:     whether it is held together with other readers; see ``shared()``
-    :tag:        what it is waited for, for people who look at the queue
-    :timeout:    seconds that ``acquire`` waits: ``None`` for ever, 0 one try
-    :retry:      the pauses of a wait (see ``semlock.retry``); by default it goes by events
-    :mode:       the permissions of a file that is made, less the umask
-    :exact_mode: whether such a file gets them whatever the umask is
-    :make_dirs:  whether missing directories of the path are made when the lock is taken
-    :reentrant:  whether the thread that holds may acquire again, and release as often
-    :held_by:    ``"thread"`` or ``"object"``, as for ``Lock``
-    :fair:       whether it is taken only in turn among the waiters of semlock
-    :on_wait:    called with the ``LockStatus`` and the seconds waited so far, during a wait
-    :cancel_check:  called about every 50 ms of a wait; if it returns true, the wait ends with
-                   ``LockCancelledError``
+    :path:    a file, which is made empty if there is none, or a directory.  What is in it is
+                neither read nor changed, and it is never removed
+    :shared:  whether it is held together with other readers; see ``shared()``
+    :tag:     what it is waited for, for people who look at the queue
+    :mode:    the permissions of a file that is made, less the umask; ``exact_mode`` is about it too
+    :fair:    whether it is taken only in turn among the waiters of semlock
+
+    The other options are those of ``Lock``, but ``policy``, ``durability``, ``heartbeat`` and
+    ``on_lost``: there is no record, and the kernel ends the lock with its holder.
 
     Use it with ``with``, as a decorator, or by its methods, as ``Lock``.  It ends with its release
     or with its process.  A path that other programs lock by creating a file needs ``Lock``.
     """
 
     __slots__ = ("_options",)
+    _refused_options = _REFUSED
 
     _absolute = staticmethod(_absolute)
 
@@ -90,7 +68,6 @@ class KernelLock(InKernel, TextLock):
         shared: bool = False,
         **options: Unpack[KernelOptions],
     ) -> None:
-        only_known(self, options, _REFUSED, _WHY)
         self._options: Any = options
         InFiles.__init__(self, path, **options)
         # The root has no directory beside it for a queue.

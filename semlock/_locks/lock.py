@@ -6,6 +6,7 @@ from types import FunctionType
 
 from semlock._core import capi
 from semlock._core.identity import this_process
+from semlock._core.options import DEFAULTS
 from semlock._core.outcomes import TAKE_TURNS
 from semlock._core.records import decode_text, encode_text
 from semlock._locks.base import BaseLock
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._core.identity import Process
+    from semlock._core.options import LockOptions
 
 
 class FileLock(InFiles, BaseLock):
@@ -32,20 +34,21 @@ for _method in (BaseLock.acquire, BaseLock.try_acquire, LockObject.release):
 del _method
 
 
-def called_by_its_name(kind: Any, **defaults: object) -> Any:
-    """Give a class that shares the making of another a copy of it with the class's name.
-
-    ``defaults`` replaces those of some options.
-    """
+def called_by_its_name(kind: Any) -> Any:
+    """Give a class that shares the making of another a copy of it with the class's name."""
     shared = kind.__init__
     own = FunctionType(
         shared.__code__, shared.__globals__, "__init__", shared.__defaults__, shared.__closure__
     )
-    own.__kwdefaults__ = {**shared.__kwdefaults__, **defaults}
+    own.__kwdefaults__ = shared.__kwdefaults__
     own.__annotations__ = shared.__annotations__
     own.__qualname__ = kind.__name__
     kind.__init__ = own
     return kind
+
+
+# The systems' own locks are seen by programs that know no boot mark.
+SAFE: LockOptions = {**DEFAULTS, "durability": "safe"}
 
 
 class TextLock(FileLock):
@@ -107,7 +110,4 @@ class Lock(TextLock):
 
     __module__ = "semlock"  # as users write it
     __slots__ = ()
-
-
-# The systems' own locks are seen by programs that know no boot mark.
-called_by_its_name(Lock, durability="safe")
+    _defaults = SAFE

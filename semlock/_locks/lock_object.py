@@ -11,9 +11,9 @@ from time import monotonic, sleep
 
 from semlock._core import events, explain
 from semlock._core.errors import LockLostError, LockLostWarning
+from semlock._core.options import WithOptions
 from semlock._core.outcomes import FORKED, FREE, GUARDED, LOST, NESTED, OK, OTHER_THREAD
-from semlock._core.records import clean_tag
-from semlock._core.seconds import GUARD_PATIENCE, checked_pause, checked_timeout
+from semlock._core.seconds import GUARD_PATIENCE
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from types import CodeType, TracebackType
     from typing import Any, NoReturn, ParamSpec, TypeVar
 
+    from semlock._core.options import LockOptions
     from semlock._core.records import LockInfo
-    from semlock._core.status import LockStatus
-    from semlock._core.verdicts import Policy
     from semlock._stores.store import Store
-    from semlock._waiting.waiter import Schedule
 
     P = ParamSpec("P")
     T = TypeVar("T")
@@ -42,7 +40,7 @@ _NOT_HELD = (FREE, OTHER_THREAD, FORKED)
 _CHECKED = (LOST, FREE, FORKED)
 
 
-class LockObject(Store):
+class LockObject(WithOptions, Store):
     """A lock's options and properties, and releasing, refreshing and checking it."""
 
     __slots__ = (
@@ -64,38 +62,17 @@ class LockObject(Store):
     # Whether tasks hold it, and not threads.  Then a try must not block the event loop.
     _for_tasks = False
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        tag: str | None = None,
-        timeout: float | None = None,
-        policy: Policy | None = None,
-        retry: Schedule | None = None,
-        heartbeat: float | None = None,
-        on_lost: Callable[[Any, LockLostError], object] | None = None,
-        on_wait: Callable[[LockStatus, float], object] | None = None,
-        cancel_check: Callable[[], object] | None = None,
-    ) -> None:
+    def __init__(self, path: str, options: LockOptions) -> None:
+        """Take options that ``taken`` has checked and completed."""
         self.path = path
-        self.tag = tag if tag is None else clean_tag(tag)
-        self.timeout = timeout if timeout is None else checked_timeout(timeout)
-        if policy is not None and not callable(policy):
-            raise TypeError(f"a policy is a function of a LockStatus, not {policy!r}")
-        if retry is not None and not callable(retry):
-            raise TypeError(f"a retry schedule is a function that gives pauses, not {retry!r}")
-        for name, function in (
-            ("on_lost", on_lost),
-            ("on_wait", on_wait),
-            ("cancel_check", cancel_check),
-        ):
-            if function is not None and not callable(function):
-                raise TypeError(f"{name} is a function, not {function!r}")
-        self._policy = policy
-        self._retry = retry
-        self._heartbeat = None if heartbeat is None else checked_pause(heartbeat, "heartbeat")
-        self._on_lost = on_lost
-        self._on_wait = on_wait
+        self.tag = options["tag"]
+        self.timeout = options["timeout"]
+        self._policy = options["policy"]
+        self._retry = options["retry"]
+        self._heartbeat = options["heartbeat"]
+        self._on_lost = options["on_lost"]
+        self._on_wait = options["on_wait"]
+        cancel_check = options["cancel_check"]
         self._cancel = None if cancel_check is None else (cancel_check, CANCEL_PAUSE)
         # Where it was acquired: code object and instruction, which cost least.
         self._place: tuple[CodeType, int] | None = None

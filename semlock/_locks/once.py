@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from semlock._core.options import LockOptions
     from semlock._core.status import StrPath
-    from semlock._locks.options import LockOptions
     from semlock._waiting.steps import Steps
 
 __all__ = ["once", "once_async"]

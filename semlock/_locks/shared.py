@@ -15,10 +15,11 @@ from time import monotonic
 
 from semlock._core import capi, explain, inside
 from semlock._core.errors import LockTimeoutError
+from semlock._core.options import WithOptions, refuse_unknown, told_of
 from semlock._core.paths import READERS
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine as _mine
-from semlock._locks.lock import Lock
+from semlock._locks.lock import SAFE, Lock
 from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.readers import ReaderWait, names_of_readers, readers_leaving
 from semlock._locks.reading import Entering, Holding, Reading
@@ -31,20 +32,17 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, Literal
 
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
-    from semlock._core.errors import LockLostError
     from semlock._core.identity import Process
+    from semlock._core.options import LockOptions
     from semlock._core.status import LockStatus, StrPath
-    from semlock._core.verdicts import Policy
-    from semlock._locks.options import Durability, HeldBy
     from semlock._waiting.steps import Steps
-    from semlock._waiting.waiter import Schedule
 
 _frame = sys._getframe
 
 
-class SharedLock(Reading):
+class SharedLock(WithOptions, Reading):
     """A lock that many readers may share, or one writer may hold alone.
 
     :path:  the writer's lock file; readers are files in ``PATH.readers`` beside it
@@ -68,45 +66,11 @@ class SharedLock(Reading):
     _who: Literal["thread", "task"] = "thread"
     _reader_wait = ReaderWait
     _one_writer: Any = Lock
+    _defaults = SAFE
 
-    def __init__(
-        self,
-        path: StrPath,
-        *,
-        tag: str | None = None,
-        timeout: float | None = None,
-        policy: Policy | None = None,
-        retry: Schedule | None = None,
-        durability: Durability = "safe",
-        mode: int = 0o644,
-        exact_mode: bool = False,
-        make_dirs: bool = False,
-        reentrant: bool = False,
-        held_by: HeldBy | None = None,
-        fair: bool = False,
-        heartbeat: float | None = None,
-        on_lost: Callable[[SharedLock, LockLostError], object] | None = None,
-        on_wait: Callable[[LockStatus, float], object] | None = None,
-        cancel_check: Callable[[], object] | None = None,
-    ) -> None:
-        writer = self._one_writer(
-            path,
-            tag=tag,
-            timeout=timeout,
-            policy=policy,
-            retry=retry,
-            durability=durability,
-            mode=mode,
-            exact_mode=exact_mode,
-            make_dirs=make_dirs,
-            reentrant=reentrant,
-            held_by=held_by,
-            fair=fair,
-            heartbeat=heartbeat,
-            on_lost=None if on_lost is None else lambda _, error: on_lost(self, error),
-            on_wait=on_wait,
-            cancel_check=cancel_check,
-        )
+    def __init__(self, path: StrPath, **options: Unpack[LockOptions]) -> None:
+        refuse_unknown(self, options)
+        writer = self._one_writer(path, **told_of(self, options))
         self._writer = writer
         self.path: str = writer.path
         self.tag: str | None = writer.tag

@@ -7,8 +7,9 @@ import sys
 
 from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
+from semlock._core.options import WithOptions, refuse_unknown, told_of
 from semlock._core.seconds import checked_timeout
-from semlock._locks.lock import Lock
+from semlock._locks.lock import SAFE, Lock
 from semlock._locks.options import OWN_TIMEOUT, Acquired
 from semlock._waiting.steps import insisting
 from semlock._waiting.waiter import Waiter, run
@@ -20,22 +21,19 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, Literal
 
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
-    from semlock._core.errors import LockLostError
     from semlock._core.identity import Process
+    from semlock._core.options import LockOptions
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
-    from semlock._core.verdicts import Policy
-    from semlock._locks.options import Durability, HeldBy
     from semlock._waiting.steps import Steps
-    from semlock._waiting.waiter import Schedule
 
 _frame = sys._getframe
 _MOST = 10_000
 
 
-class SlotLock:
+class SlotLock(WithOptions):
     """At most so many holders at a time: a counting semaphore made of lock files.
 
     :path:   where the slots are: slot 3 is the lock file ``PATH.3``, a lock like any other,
@@ -61,58 +59,26 @@ class SlotLock:
     )  # fmt: skip
 
     _one_slot: Any = Lock  # the class of each slot
+    _defaults = SAFE
     _patient = True  # whether a single try may sleep while the first waiter acts
     _who: Literal["thread", "task"] = "thread"
 
-    def __init__(
-        self,
-        path: StrPath,
-        slots: int,
-        *,
-        tag: str | None = None,
-        timeout: float | None = None,
-        policy: Policy | None = None,
-        retry: Schedule | None = None,
-        durability: Durability = "safe",
-        mode: int = 0o644,
-        exact_mode: bool = False,
-        make_dirs: bool = False,
-        reentrant: bool = False,
-        held_by: HeldBy | None = None,
-        fair: bool = False,
-        heartbeat: float | None = None,
-        on_lost: Callable[[SlotLock, LockLostError], object] | None = None,
-        on_wait: Callable[[LockStatus, float], object] | None = None,
-        cancel_check: Callable[[], object] | None = None,
-    ) -> None:
+    def __init__(self, path: StrPath, slots: int, **options: Unpack[LockOptions]) -> None:
+        refuse_unknown(self, options)
         if type(slots) is not int or not 1 <= slots <= _MOST:
             raise ValueError(f"slots is a number from 1 to {_MOST}, not {slots!r}")
-        # Never acquired: its path names the queue, and its constructor checks the options.
-        self._head = Lock(
-            path, tag=tag, timeout=timeout, retry=retry, fair=fair, on_wait=on_wait,
-            cancel_check=cancel_check,
-        )  # fmt: skip
-        self.path = self._head.path
+        # Never acquired: its path names the queue, and it has the options of the wait.
+        of_head = {name: value for name, value in options.items() if name != "held_by"}
+        self._head = head = Lock(path, **of_head)  # type: ignore[arg-type]
+        self.path = head.path
         self.slots = slots
-        self.timeout = self._head.timeout
-        self._fair = fair
-        self._retry = retry
+        self.timeout = head.timeout
+        self._fair = inside.is_fair(head)
+        self._retry = inside.schedule(head)
         self._last = 0
+        of_each = told_of(self, options)
         self._locks: list[Lock] = [
-            self._one_slot(
-                f"{self.path}.{number}",
-                tag=tag,
-                policy=policy,
-                durability=durability,
-                mode=mode,
-                exact_mode=exact_mode,
-                make_dirs=make_dirs,
-                reentrant=reentrant,
-                held_by=held_by,
-                heartbeat=heartbeat,
-                on_lost=None if on_lost is None else lambda _, error: on_lost(self, error),
-            )
-            for number in range(1, slots + 1)
+            self._one_slot(f"{self.path}.{number}", **of_each) for number in range(1, slots + 1)
         ]
         for lock in self._locks:
             inside.native(lock).turns = capi.NO_TURNS  # the semaphore has one queue for all
@@ -217,18 +183,20 @@ class SlotLock:
     def _waiter(self, timeout: float | None, asked: int) -> Waiter:
         del asked  # a thread asks when it begins to wait
         locks, head = self._locks, self._head
+        # The core tries by itself unless each try needs a new record.
+        by_core = not inside.is_composed_anew(locks[0])
         wait = waits.Wait(
             [inside.native(lock) for lock in locks],
             inside.native(head),
             inside.record(locks[0]),
-            tries=self._natives,
+            tries=self._natives if by_core else None,
             fair=self._fair,
         )
         return Waiter(
             timeout,
             self._retry,
             wait=wait,
-            lock=inside.native(locks[0]),
+            lock=inside.native(locks[0]) if by_core else None,
             queue=inside.native(head),
             of=head,
             status=locks[self._last].status,
@@ -267,8 +235,9 @@ class SlotLock:
             index = (first + step) % len(locks)
             lock = locks[index]
             native = inside.native(lock)
-            # A reentrant one of tasks knows which of them holds.
-            outcome = inside.try_anyway(lock) if native.reentrant else try_anyway(native, POOL)
+            # A reentrant one of tasks knows which of them holds; another may need a new record.
+            by_core = not (native.reentrant or inside.is_composed_anew(lock))
+            outcome = try_anyway(native, POOL) if by_core else inside.try_anyway(lock)
             if outcome == HELD or (outcome == LOOK and waiter is not None):
                 continue  # during a wait the core says which slot to judge
             if outcome not in (MINE, HELD) and inside.has_won(lock, outcome, frame):

@@ -14,6 +14,7 @@ from semlock._core import capi, events, explain, registry, waits
 from semlock._core.capi import BURSTS, POOL, release_lock, this_thread, try_anyway, try_lock
 from semlock._core.cleaning import sweep
 from semlock._core.errors import LockTimeoutError
+from semlock._core.options import taken
 from semlock._core.outcomes import FAIR, KEPT, NESTED, NO_TURNS, OK
 from semlock._core.paths import absolute
 from semlock._core.status import look_at, remove_exactly
@@ -24,19 +25,18 @@ from semlock._waiting.waiter import Waiter, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
     from types import FrameType, TracebackType
     from typing import Any
 
+    from typing_extensions import Unpack
+
     from semlock._core.compiled import semlock_lock
-    from semlock._core.errors import LockLostError
     from semlock._core.identity import Process
+    from semlock._core.options import LockOptions
     from semlock._core.status import LockStatus, StrPath
-    from semlock._core.verdicts import Policy
     from semlock._locks.base import BaseLock
-    from semlock._locks.options import Durability, HeldBy
     from semlock._stores.store import Attempt, Instance
-    from semlock._waiting.waiter import Schedule
 
 # A live holder is judged again after a tenth of the time that it has been watched, within these
 # bounds: soon after it was first seen, and rarely later.
@@ -83,41 +83,13 @@ class InFiles(FileRecord):
 
     _absolute = staticmethod(absolute)
 
-    def __init__(
-        self,
-        path: StrPath,
-        *,
-        tag: str | None = None,
-        timeout: float | None = None,
-        policy: Policy | None = None,
-        retry: Schedule | None = None,
-        durability: Durability = "full",
-        mode: int = 0o644,
-        exact_mode: bool = False,
-        make_dirs: bool = False,
-        reentrant: bool = False,
-        held_by: HeldBy | None = None,
-        fair: bool = False,
-        heartbeat: float | None = None,
-        on_lost: Callable[[Any, LockLostError], object] | None = None,
-        on_wait: Callable[[LockStatus, float], object] | None = None,
-        cancel_check: Callable[[], object] | None = None,
-    ) -> None:
-        super().__init__(
-            self._absolute(path), tag=tag, timeout=timeout, policy=policy, retry=retry,
-            heartbeat=heartbeat, on_lost=on_lost, on_wait=on_wait, cancel_check=cancel_check,
-        )  # fmt: skip
-        if not isinstance(durability, str) or durability not in capi.DURABILITY:
-            raise ValueError(
-                f'durability is "safe", "full", "data" or "none", not {durability!r}'
-            )
-        if not isinstance(mode, int) or not 0 <= mode <= 0o777:
-            raise ValueError(f"mode is a number from 0 to 0o777, such as 0o644, not {mode!r}")
-        if not isinstance(exact_mode, bool):
-            raise TypeError(f"exact_mode is True or False, not {exact_mode!r}; see mode")
-        self._durability = durability
-        self._mode = mode | capi.EXACT if exact_mode else mode
-        self._make_dirs = make_dirs
+    def __init__(self, path: StrPath, **options: Unpack[LockOptions]) -> None:
+        given = taken(self, options) if options else self._defaults
+        super().__init__(self._absolute(path), given)
+        mode, held_by = given["mode"], given["held_by"]
+        self._durability = given["durability"]
+        self._mode = mode | capi.EXACT if given["exact_mode"] else mode
+        self._make_dirs = given["make_dirs"]
         # The process that the lock is for, if it isn't this one, and whether this one keeps it.
         self._owner: tuple[Process, bool] | None = None
         self._record: capi.Record | None = None
@@ -128,12 +100,12 @@ class InFiles(FileRecord):
         self._path_at = capi.address(self._encoded)
         native = capi.new_lock()
         capi.start_lock_path(native, self._path_at, len(self._encoded))
-        if reentrant:
+        if given["reentrant"]:
             native.reentrant = 1
         if held_by is not None:
             native.by_object = by_object("task" if self._for_tasks else "thread", held_by)
-        native.turns = FAIR if fair else self._turns
-        native.vouched = policy is None
+        native.turns = FAIR if given["fair"] else self._turns
+        native.vouched = self._policy is None
         native.strict = self._strict
         # Last: __del__ would take a zero in a structure that is not ready for a descriptor.
         self._native = native
@@ -384,17 +356,3 @@ class InFiles(FileRecord):
         registry.follow_fork()
         self._record = None
         self._lay_out()
-
-
-def only_known(
-    lock: InFiles, options: Mapping[str, object], refused: Iterable[str] = (), why: str = ""
-) -> None:
-    """Refuse an option that no lock has, or not this one, with the name of the class called."""
-    for name in options:
-        if name not in _OPTIONS:
-            raise explain.unknown_option(type(lock).__name__, name, type(lock))
-        if name in refused:
-            raise TypeError(f"{type(lock).__name__} has no {name}: {why}")
-
-
-_OPTIONS = frozenset(InFiles.__init__.__kwdefaults__ or ())

@@ -13,16 +13,15 @@ from semlock._core.identity import this_process
 from semlock._core.records import LockInfo, text_of
 from semlock._core.verdicts import GRACE
 from semlock._locks.lock import FileLock
-from semlock._stores.file import only_known
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from semlock._core.identity import Process
+    from semlock._core.options import LockOptions
     from semlock._core.status import StrPath
     from semlock._core.verdicts import Policy
-    from semlock._locks.options import LockOptions
 
 GSD_DIR = ".gsd"
 
@@ -79,6 +78,9 @@ def stale(stale_seconds: float | None = STALE_SECONDS) -> Policy:
     return policy.Age(stale_seconds) | policy.Unreadable(GRACE)
 
 
+_REFUSED = {"tag": "its record, pid:timestamp, has no place for one"}
+
+
 class FeatureLock(FileLock):
     """The lock of one feature, with the methods of ``semlock.Lock``.
 
@@ -89,6 +91,7 @@ class FeatureLock(FileLock):
     __slots__ = ("feature",)
     _each_time = True
     _strict = True
+    _refused_options = _REFUSED
 
     def __init__(
         self,
@@ -98,7 +101,6 @@ class FeatureLock(FileLock):
         stale_seconds: float | None = STALE_SECONDS,
         **options: Unpack[LockOptions],
     ) -> None:
-        only_known(self, options, ("tag",), "its record, pid:timestamp, has no place for one")
         self.feature = feature
         rule = stale(stale_seconds)
         if options.setdefault("policy", rule) is None:

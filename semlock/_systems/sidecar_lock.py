@@ -14,7 +14,6 @@ from semlock._core.errors import LockLostError
 from semlock._core.paths import absolute
 from semlock._core.records import clean_tag
 from semlock._core.seconds import FOREVER
-from semlock._stores.file import only_known
 from semlock._systems.sidecar_judging import ALONE, Alone
 from semlock._systems.sidecar_record import compose, decode, default_payload, restamp
 from semlock._systems.sidecar_target import (
@@ -46,9 +45,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from semlock._core.identity import Process
+    from semlock._core.options import PlainOptions
     from semlock._core.records import LockInfo
     from semlock._core.status import StrPath
-    from semlock._locks.options import PlainOptions
     from semlock._stores.store import Attempt
     from semlock._systems.sidecar_judging import ShouldReclaim, ShouldRemove
     from semlock._systems.sidecar_terms import StaleRecovery
@@ -104,8 +103,6 @@ class SidecarLock(Waiting):
         should_remove_stale_lock: ShouldRemove | None = None,
         **options: Unpack[PlainOptions],
     ) -> None:
-        if options:
-            only_known(self, options)
         for name, function in (
             ("payload", payload),
             ("should_reclaim", should_reclaim),
@@ -133,13 +130,14 @@ class SidecarLock(Waiting):
         self._given_policy = options.get("policy")
         self._mutex = threading.RLock()
         self._next: capi.Record | None = None
-        if self._given_policy is None:
-            options["policy"] = age_rule
         super().__init__(
             self.normalized_target_path + SUFFIX if lock_path is None else absolute(lock_path),
-            retry=RetryOptions.of(retry),
             **options,
         )
+        self._retry = RetryOptions.of(retry)
+        if self._given_policy is None:
+            self._policy = age_rule
+            self._native.vouched = False
 
     @property
     def lock_path(self) -> str:

@@ -6,7 +6,7 @@ import sys
 
 from semlock._core import explain, inside
 from semlock._core.errors import SemlockError
-from semlock._locks.lock import FileLock
+from semlock._core.options import DEFAULTS
 from semlock._systems.sidecar_held import FileLockHandle, Held, HeldEntry, State, state_of
 from semlock._systems.sidecar_judging import Alone
 from semlock._systems.sidecar_lock import SidecarLock
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from semlock._core.options import PlainOptions
     from semlock._core.status import StrPath
-    from semlock._locks.options import PlainOptions
     from semlock._systems.sidecar_judging import ShouldReclaim, ShouldRemove
     from semlock._systems.sidecar_lock import Payload
     from semlock._systems.sidecar_terms import StaleRecovery
@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 
 _frame = sys._getframe
 _MORE = ("manager_key", "allow_reentrant", "metadata")
-_OPTIONS = frozenset(
-    (*(SidecarLock.__init__.__kwdefaults__ or ()), *(FileLock.__init__.__kwdefaults__ or ()))
-)
+_OPTIONS = frozenset((*(SidecarLock.__init__.__kwdefaults__ or ()), *DEFAULTS))
 
 
 class Acquisition(Alone):

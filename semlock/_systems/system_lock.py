@@ -9,7 +9,6 @@ from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
 from semlock._core.records import LockInfo
 from semlock._locks.lock import FileLock
-from semlock._stores.file import only_known
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ class SystemLock(FileLock):
     def __init__(
         self, system: System, path: StrPath, *, policy: Policy | None = None, **options: Any
     ) -> None:
-        only_known(self, options)
         self._system = system
         self._each_time = self._is_read = False
         rule = system.stale() if policy is None else policy

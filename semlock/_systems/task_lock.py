@@ -10,8 +10,8 @@ from semlock._core import capi
 from semlock._core.errors import LockLostError, LockTimeoutError, SemlockError
 from semlock._core.identity import this_process
 from semlock._core.json_records import iso_time
+from semlock._core.options import DEFAULTS
 from semlock._core.seconds import checked_timeout
-from semlock._stores.file import only_known
 from semlock._systems.task_audit import AuditLog
 from semlock._systems.task_network import NETWORK_RETRY, Pauses
 from semlock._systems.task_owner import LockOwner, refresh_interval, ttl_for
@@ -37,13 +37,17 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from semlock._core.identity import Process
+    from semlock._core.options import LockOptions
     from semlock._core.status import LockStatus, StrPath
-    from semlock._locks.options import LockOptions
     from semlock._systems.task_owner import Environment, Purpose
     from semlock._waiting.steps import Steps
 
 # After a failed refresh, the part of the interval until the next one.
 _TRY_AGAIN = 1 / 15
+
+
+_DEFAULTS: LockOptions = {**DEFAULTS, "mode": 0o600}
+_REFUSED = {"heartbeat": "its ttl says when to refresh it. Use auto_refresh"}
 
 
 class TaskLock(TakingOver):
@@ -72,6 +76,8 @@ class TaskLock(TakingOver):
     )  # fmt: skip
     _each_time = True
     _strict = True
+    _defaults = _DEFAULTS
+    _refused_options = _REFUSED
 
     def __init__(
         self,
@@ -87,9 +93,6 @@ class TaskLock(TakingOver):
         clock: Callable[[], float] = time.time,
         **options: Unpack[LockOptions],
     ) -> None:
-        only_known(
-            self, options, ("heartbeat",), "its ttl says when to refresh it. Use auto_refresh"
-        )
         for name, flag in (
             ("auto_refresh", auto_refresh),
             ("network", network),
@@ -105,17 +108,14 @@ class TaskLock(TakingOver):
         self._plain: capi.Record | None = None
         self._reclaimed: tuple[str, str] | None = None
         self._lost_win = 0
-        retry, rule = options.get("retry"), stale(clock)
-        if retry is None:
-            options["retry"] = NETWORK_RETRY if network else None
-        if options.setdefault("policy", rule) is None:
-            options["policy"] = rule
-        options["heartbeat"] = refresh_interval(self.ttl) if auto_refresh else None
-        mode = options.setdefault("mode", 0o600)
         super().__init__(path, **options)
-        if retry is None and network is None:
-            self._retry = Pauses(self._encoded)
-        whose = self.owner.owner
+        self._heartbeat = refresh_interval(self.ttl) if auto_refresh else None
+        if self._policy is None:
+            self._policy = stale(clock)
+            self._native.vouched = False
+        if self._retry is None and network is not False:
+            self._retry = NETWORK_RETRY if network else Pauses(self._encoded)
+        whose, mode = self.owner.owner, options.get("mode", _DEFAULTS["mode"])
         self._audit = AuditLog(self.path, whose, on=audit, mode=mode, clock=clock)
         # What a record can't contain is refused now, and not in acquire().
         self._lay_out()

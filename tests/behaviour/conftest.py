@@ -311,7 +311,7 @@ WORLDS = [*ON_FILES, "memory", *ENGINES]
 # Where there are all kinds of locks: readers and writers, slots, and calls for several.
 ALL_KINDS = ["semlock", *ENGINES]
 # The worlds of those modules that are not about all.
-SOME = {"test_kinds": ALL_KINDS, "test_options": ON_FILES}
+SOME = {"test_kinds": ALL_KINDS, "test_options": [*ON_FILES, "memory-engine", "directory"]}
 
 
 def pytest_generate_tests(metafunc) -> None:

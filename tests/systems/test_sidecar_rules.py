@@ -121,7 +121,7 @@ class TestOptions:
     )  # fmt: skip
     def test_have_the_defaults_of_the_specification(self, name, default):
         # An option is one of the acquisition, of the lock, or of all locks.
-        calls = (semlock.Lock, SidecarLock, Acquisition, acquire_file_lock)
+        calls = (SidecarLock, Acquisition, acquire_file_lock)
         parameters = [inspect.signature(call).parameters for call in calls]
         assert [each[name].default for each in parameters if name in each] == [default]
 
