@@ -27,7 +27,11 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("name", ["core", "portable"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    # What valgrind runs by default is the plain program.
+    [pytest.param(way, marks=pytest.mark.stress if way == "plain" else ()) for way in WAYS],
+)
 def test_the_core_is_well(way, name, tmp_path, tmp_path_factory):
     if way == "valgrind" and shutil.which("valgrind") is None:
         if os.environ.get("CI"):

@@ -137,7 +137,7 @@ def check_search(config: Config, states: int) -> None:
         assert not stuck, found.story(stuck[0])
 
 
-@pytest.mark.parametrize(("config", "states"), by_size(SEARCHES, most=27_000))
+@pytest.mark.parametrize(("config", "states"), by_size(SEARCHES, most=15_000))
 def test_every_guarantee_holds_and_a_newcomer_can_always_win(
     config: Config, states: int
 ) -> None:

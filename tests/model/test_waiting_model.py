@@ -224,7 +224,7 @@ def waits_for_ever(found: Exploration[queueing.State]) -> queueing.State | None:
     return next((state for state in stuck if queueing.waits_in_vain(state)), None)
 
 
-@pytest.mark.parametrize(("config", "states"), by_size(QUEUES, most=20_000))
+@pytest.mark.parametrize(("config", "states"), by_size(QUEUES, most=7_000))
 def test_the_queue_keeps_order_and_no_process_waits_for_ever(
     config: queueing.Config, states: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ PAGES = ("sema", "semats", "feature", "sidecar", "task")
 FOLDERS = ("systems", "unit", "interop", "stress")
 
 
+@functools.cache
 def names():
     """Give all tests as ``test_name`` and ``TestGroup::test_name``, and the groups."""
     found = set()
@@ -46,9 +48,6 @@ def test_each_group_of_tests_is_of_a_rule_that_is_told(page):
     assert [name for name in groups(page) if f"`{name}" not in text] == []
 
 
-ALL = names()
-
-
 @pytest.mark.parametrize("tests", [row for page in PAGES for row in rows(page)])
 def test_of_a_rule_is_there(tests):
     if tests == "the same":  # as the row above
@@ -61,4 +60,4 @@ def test_of_a_rule_is_there(tests):
     assert named or whole_files or files, tests
     for span in named:
         pattern = re.compile(re.escape(span).replace("…", ".*"))
-        assert any(pattern.fullmatch(name) for name in ALL), span
+        assert any(pattern.fullmatch(name) for name in names()), span
