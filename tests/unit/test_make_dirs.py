@@ -10,8 +10,8 @@ import pytest
 
 import semlock
 from clilib import command, program
-from semlock import feature, sema, semats, sidecar, systems, task
-from semlock._core.records import decode_text
+from ini_system import INI
+from semlock import feature, sema, semats, sidecar, task
 
 
 def _sidecar(path, **options):
@@ -23,11 +23,6 @@ def _sidecar_for_tasks(path, **options):
     return sidecar.AsyncSidecarLock("target", lock_path=path, **options)
 
 
-LINES = systems.System(
-    "lines",
-    compose=lambda info: b"pid=%d\ntimestamp=%d\n" % (info.pid, info.timestamp),
-    decode=decode_text,
-)
 MAKERS = {
     "Lock": semlock.Lock,
     "SlotLock": lambda path, **options: semlock.SlotLock(path, 2, **options),
@@ -36,7 +31,7 @@ MAKERS = {
     "semats": semats.Semaphore,
     "sidecar": _sidecar,
     "task": lambda path, **options: task.TaskLock(path, "pid-1@host", **options),
-    "a system of one's own": LINES.lock,
+    "a system of one's own": INI.lock,
 }
 ASYNC_MAKERS = {
     "AsyncLock": semlock.AsyncLock,
@@ -46,7 +41,7 @@ ASYNC_MAKERS = {
     "semats": semats.AsyncSemaphore,
     "sidecar": _sidecar_for_tasks,
     "task": lambda path, **options: task.AsyncTaskLock(path, "pid-1@host", **options),
-    "a system of one's own": LINES.async_lock,
+    "a system of one's own": INI.async_lock,
 }
 
 
