@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from _weakref import ref
+from functools import partial
 
 from semlock._core.capi import LOOK, POOL, now_ns
 from semlock._core.compiled import ffi, lib
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from semlock._core.capi import Instance, Record
@@ -29,22 +30,33 @@ class _Wait:
     It has descriptors, and perhaps a ticket, until ``end``.  If it ``prepares``, the next one to
     try makes the file of the first lock before it sleeps.  With ``tries``, C's array of all these
     locks, ``take`` tries the one that is free; it asks the queue before, if that is ``fair``.
+    In an event loop it uses the event source of the loop's ``hub``, and tells it when it ends.
     """
 
-    __slots__ = ("__weakref__", "_keep", "_place", "_watches", "asked", "cdata", "count")
+    __slots__ = (
+        "__weakref__",
+        "_hub",
+        "_keep",
+        "_place",
+        "_watches",
+        "asked",
+        "cdata",
+        "count",
+    )
 
     def __init__(
         self,
         locks: Sequence[semlock_lock],
         queue: semlock_lock | None = None,
         record: Record | None = None,
-        events: int | None = None,
         *,
+        hub: Any = None,
         asked: int | None = None,
         prepares: bool = False,
         tries: Any = None,
         fair: bool = False,
     ) -> None:
+        self._hub: Any = None
         self.count = len(locks)
         # When the wait began, by ``now_ns``: its rank in a queue.
         self.asked: int = now_ns() if asked is None else asked
@@ -65,11 +77,14 @@ class _Wait:
             waiting.locks, waiting.fair = tries, fair
         if queue is not None:
             self.stand(queue, record)
-        if events is not None:
+        if hub is not None:
             waiting.lent = 1
-            waiting.events = events
+            waiting.events = hub.events
         lib.semlock_waiting_start(waiting, POOL)
         under_way[id(self)] = ref(self)
+        if hub is not None:
+            self._hub = hub
+            hub.waits.add(id(self))
 
     def stand(self, queue: semlock_lock, record: Record | None, index: int = -1) -> None:
         """Join the queue of a lock: the lock at ``index``, or one queue for all (-1)."""
@@ -97,19 +112,6 @@ class _Wait:
     def blind(self) -> bool:
         """Whether events may be missing for some of the paths."""
         return bool(self.cdata.blind)
-
-    @property
-    def events(self) -> int:
-        """The event source that a loop listens to; -1 if there is none."""
-        return self.cdata.events
-
-    @property
-    def bell(self) -> int:
-        """A descriptor that hangs up when the waiter before this one leaves the queue; or -1.
-
-        Each call of ``wait`` or ``arm`` may change it.
-        """
-        return -1 if self._place is None else self._place.bell
 
     @property
     def unseen(self) -> bool:
@@ -145,13 +147,19 @@ class _Wait:
         """The index of the last outcome's lock."""
         return self.cdata.which
 
-    @property
-    def marks(self) -> list[int]:
-        """The event source's names of the watched files."""
-        marks = [watch.mark for watch in self._watches]
-        if self._place is not None:
-            marks.append(self._place.mark)
-        return [mark for mark in marks if mark >= 0]
+    def sources(self) -> tuple[list[int], int, int]:
+        """Say what wakes a loop's wait; each call of ``wait`` may change it.
+
+        The event source's names of the watched files; a descriptor that hangs up when the waiter
+        before this one leaves the queue, or -1; and ``look_at``.
+        """
+        place, waiting = self._place, self.cdata
+        marks = [watch.mark for watch in self._watches if watch.mark >= 0]
+        if place is None:
+            return marks, -1, waiting.look_at
+        if place.mark >= 0:
+            marks.append(place.mark)
+        return marks, place.bell, waiting.look_at
 
     def wait(self, until: int) -> int:
         """Block until there is something to do, or until a time of ``now_ns``."""
@@ -207,10 +215,11 @@ class _Wait:
         """
         under_way.pop(id(self), None)
         lib.semlock_waiting_end(self.cdata, POOL, won or ffi.NULL)
-        if type(self) is Wait:
-            # Python discards what a signal handler raises in __del__.  So a finished wait, which
-            # has nothing to free, has no __del__.
-            self.__class__ = _EndedWait  # type: ignore[assignment]
+        # Python discards what a signal handler raises in __del__.  So a finished wait, which has
+        # nothing to free, has no __del__.
+        self.__class__ = _EndedWait
+        if self._hub is not None:
+            self._hub.left(self)
 
     def forget(self) -> None:
         """Forget the parent's resources after a fork; C has closed the copies of descriptors."""
@@ -259,11 +268,6 @@ def forget_all() -> None:
     under_way.clear()
 
 
-def take_events() -> int:
-    """Take an event source for a loop; -1 if none is available."""
-    return lib.semlock_events_take(POOL)
-
-
-def give_events(events: int) -> None:
-    """Give an event source back."""
-    lib.semlock_events_give(POOL, events)
+# Take an event source for a loop, -1 if none is available; and give one back.
+take_events: Callable[[], int] = partial(lib.semlock_events_take, POOL)
+give_events: Callable[[int], None] = partial(lib.semlock_events_give, POOL)

@@ -7,13 +7,13 @@ import sys
 from semlock._engines.async_lock import AsyncEngineLock
 from semlock._engines.engine import READERS
 from semlock._engines.kinds import InParts, SharedEngineLock, SlotEngineLock
-from semlock._locks.acquiring import Acquiring
-from semlock._locks.async_form import this_task
-from semlock._locks.async_holding import Entering, HeldByTasks, PartWins, task_here
+from semlock._locks.async_form import Acquiring, this_task
+from semlock._locks.async_holding import Entering, HeldByTasks, OnePart, task_here
 from semlock._locks.options import OWN_TIMEOUT
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import FrameType, TracebackType
     from typing import Any
 
@@ -36,8 +36,8 @@ class InPartsOfTasks(HeldByTasks, InParts):
     def _mine(self) -> Any:
         return None if this_task() is None else super()._mine()
 
-    def _wins(self) -> PartWins:
-        return PartWins((), self._parts, self._give_back)
+    def _wins(self) -> tuple[Sequence[Any], OnePart]:
+        return (), OnePart(self._parts, self._give_back)
 
     def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         return self._taking(self._room, timeout, frame)

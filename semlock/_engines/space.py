@@ -18,7 +18,7 @@ from semlock._engines.kinds import SharedEngineLock, SlotEngineLock
 from semlock._engines.lock import EngineLock
 from semlock._locks import many
 from semlock._locks.together import take_all
-from semlock._waiting.steps import Wins, run_async
+from semlock._waiting.steps import run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from semlock._engines.async_kinds import AsyncSharedEngineLock, AsyncSlotEngineLock
     from semlock._engines.async_lock import AsyncEngineLock
     from semlock._engines.engine import Fact
-    from semlock._locks.acquiring import Acquiring
+    from semlock._locks.async_form import Acquiring
     from semlock._locks.together import AllAcquired
 
     L = TypeVar("L", bound=EngineLock)
@@ -125,7 +125,7 @@ class Space:
         chosen, limit = together.distinct(locks, for_tasks=True), _limit(timeout)
         refuse = async_many.AnyWaitOfTask.refuse
         steps = together.taking_any(chosen, limit, sys._getframe(1), refuse)
-        return run_async(steps, Wins(chosen))
+        return run_async(steps, chosen)
 
     def acquire_all_async(
         self, locks: Iterable[AsyncEngineLock], timeout: float | None = None

@@ -16,7 +16,7 @@ from semlock._core.outcomes import OK
 from semlock._engines.asking import Asking, Bell
 from semlock._engines.clock import now
 from semlock._engines.engine import GONE, HOLDS, WAITS, Away
-from semlock._waiting.steps import Wins, run_async
+from semlock._waiting.steps import run_async
 from semlock._waiting.waiter import Stoppable, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -207,7 +207,7 @@ class Wait(Stoppable):
 
     async def pause_async(self) -> bool:
         """Sleep in the event loop, which goes on."""
-        await run_async(first_of((self,)), Wins(()))
+        await run_async(first_of((self,)), ())
         return True
 
 

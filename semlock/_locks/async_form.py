@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Coroutine
 from weakref import ref
 
 from semlock._core.outcomes import HELD, MINE, NESTED, OK
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
-from semlock._locks.acquiring import Acquiring
 from semlock._locks.options import OWN_TIMEOUT
 from semlock._waiting.hub import Parked, hub_here, is_line_here, trio_here
-from semlock._waiting.steps import Wins, run_async
+from semlock._waiting.line import crowded
+from semlock._waiting.steps import run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Generator
+    from contextlib import AbstractAsyncContextManager
     from types import FrameType, TracebackType
-    from typing import Any, NoReturn, ParamSpec, TypeVar
+    from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
     from typing_extensions import Self
 
@@ -34,14 +36,28 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
     T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True)
+
+    class _Base(Coroutine[Any, Any, AbstractAsyncContextManager[T_co]], Generic[T_co]):
+        """The types, which nothing needs at run time."""
+
+else:
+
+    class _Base(Coroutine):
+        """The same without types: subscribing one would import ``typing``."""
+
+        __slots__ = ()
+
+        def __class_getitem__(cls, _: object) -> type:
+            return cls
+
 
 _frame = sys._getframe
 
 
 def this_task() -> ref[Any] | None:
     """Give a weak reference to the running task."""
-    trio = trio_here()
-    if trio is not None:
+    if "trio" in sys.modules and (trio := trio_here()) is not None:
         return ref(trio.lowlevel.current_task())
     try:
         task = asyncio.current_task()
@@ -86,16 +102,61 @@ def refuse_enter(lock: object) -> NoReturn:
     )
 
 
+class Acquiring(_Base["T_co"]):
+    """A coroutine that is a context manager as well.
+
+    ``await lock.acquire(timeout=1)`` gives a context manager that releases;
+    ``async with lock.acquire(timeout=1):`` acquires, and releases at the end.
+    """
+
+    __slots__ = ("_coroutine", "_entered")
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, AbstractAsyncContextManager[T_co]]
+    ) -> None:
+        self._coroutine = coroutine
+        self._entered: AbstractAsyncContextManager[T_co] | None = None
+
+    def __await__(self) -> Generator[Any, Any, AbstractAsyncContextManager[T_co]]:
+        return self._coroutine.__await__()
+
+    # A task that is made of it drives it by these.
+
+    def send(self, value: Any) -> Any:
+        """Go on, as a coroutine does."""
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Go on with an exception, as a coroutine does."""
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        """End, as a coroutine does."""
+        self._coroutine.close()
+
+    async def __aenter__(self) -> T_co:
+        self._entered = await self._coroutine
+        return await self._entered.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        assert self._entered is not None
+        return await self._entered.__aexit__(kind, error, traceback)
+
+
 class AsyncAcquired:
     """What ``await acquire()`` gives: a context manager that releases at the end."""
 
-    __slots__ = ("_lock",)
+    __slots__ = ("lock",)  # set by the caller
 
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
+    lock: Any
 
     async def __aenter__(self) -> Any:
-        return self._lock
+        return self.lock
 
     async def __aexit__(
         self,
@@ -103,10 +164,10 @@ class AsyncAcquired:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._lock.__exit__(kind, error, traceback)
+        self.lock.__exit__(kind, error, traceback)
 
     def __repr__(self) -> str:
-        return f"<{self._lock!r}, acquired>"
+        return f"<{self.lock!r}, acquired>"
 
 
 class AsyncForm(ForTasks):
@@ -140,6 +201,7 @@ class AsyncForm(ForTasks):
             asked: int = 0,
             waiter: Attempt | None = None,
         ) -> Steps[None]: ...
+        def _settle(self, outcome: int, frame: FrameType) -> bool: ...
         def _undo(self, before: int) -> None: ...
         def _is_of_thread(self) -> bool: ...
         def _store_time(self) -> int: ...
@@ -169,10 +231,12 @@ class AsyncForm(ForTasks):
             limit = checked_timeout(limit)
         # One coroutine and not two: thousands may sleep, and each costs memory.
         steps = self._acquiring(limit, _frame(1))
-        return Acquiring(run_async(steps, Wins((self,)), AsyncAcquired(self)))
+        acquired = AsyncAcquired()
+        acquired.lock = self
+        return Acquiring(run_async(steps, (self,), None, acquired))
 
     def __aenter__(self) -> Coroutine[Any, Any, Self]:
-        return run_async(self._acquiring(self.timeout, _frame(1)), Wins((self,)), self)
+        return run_async(self._acquiring(self.timeout, _frame(1)), (self,), None, self)
 
     async def __aexit__(
         self,
@@ -199,7 +263,7 @@ class AsyncForm(ForTasks):
         outcome = HELD
         # If tasks of this loop already wait, this one joins them without a try.
         nested = bool(self._native.reentrant) and self._is_mine()
-        if timeout == 0 or nested or not is_line_here(self._line_name()):
+        if timeout == 0 or nested or not crowded or not is_line_here(self._line_name()):
             outcome = self._try()
             if outcome in (OK, NESTED):
                 self._settle(outcome, frame)
@@ -207,17 +271,13 @@ class AsyncForm(ForTasks):
         asked = 0
         if timeout != 0:
             asked = self._store_time()
-            if (gate := hub_here().gate.enter()) is not None:
+            # The first one of all that wait doesn't come in a crowd.
+            if (crowded or self._retry) and (gate := hub_here().gate.enter()) is not None:
                 yield Parked(gate)
         yield from self._waiting(outcome, timeout, frame, asked)
 
-    def _settle(self, outcome: int, frame: FrameType, waiter: Attempt | None = None) -> bool:
-        had: bool = super()._settle(outcome, frame, waiter)  # type: ignore[misc]
-        if had:
-            self._won_by(frame)
-        return had
-
     def _won_by(self, frame: FrameType) -> None:
+        """Note the task that has won, and where."""
         self._place = (frame.f_code, frame.f_lasti)
         task = this_task()
         win = None if task is None else (self._native.serial, task)
@@ -256,13 +316,13 @@ class AsyncForm(ForTasks):
     # ------------------------------------------------------------------ trying
 
     def _try(self) -> int:
-        if self._is_anothers():
+        if self._native.reentrant and self._is_anothers():
             return HELD
         outcome: int = super()._try()  # type: ignore[misc]
         return HELD if outcome == MINE else outcome
 
     def _try_again(self) -> int:
-        if self._is_anothers():
+        if self._native.reentrant and self._is_anothers():
             return HELD
         outcome: int = super()._try_again()  # type: ignore[misc]
         return HELD if outcome == MINE else outcome

@@ -11,7 +11,7 @@ import sys
 from semlock._core import capi, inside
 from semlock._locks.async_form import AsyncForm, ForTasks, this_task
 from semlock._waiting.hub import Parked, hub_here, is_line_here
-from semlock._waiting.steps import Wins, as_awaited, run_async
+from semlock._waiting.steps import as_awaited, run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -118,34 +118,25 @@ class Entering:
         await as_awaited(self._leave(this_task(), kind, error, traceback))
 
 
-class PartWins(Wins):
-    """What a task's call has won of a lock in parts: some locks, or a part of its own."""
+class OnePart:
+    """What a task's call has won of a lock in parts: a part of its own."""
 
-    __slots__ = ("_before_part", "_give_back", "_me", "_parts")
+    __slots__ = ("_before", "_give_back", "_me", "_parts")
 
-    def __init__(
-        self,
-        locks: Sequence[Any],
-        parts: dict[Any, Any],
-        give_back: Callable[[Any, Any], None],
-    ) -> None:
-        super().__init__(locks)
+    def __init__(self, parts: dict[Any, Any], give_back: Callable[[Any, Any], None]) -> None:
         self._parts = parts
         self._give_back = give_back
         self._me: Any = None
-        self._before_part: Any = None
+        self._before: Any = None
 
-    def awake(self) -> None:
-        """Take note that it goes on."""
-        super().awake()
-        if self._me is None:
-            self._me = this_task()
-            self._before_part = self._parts.get(self._me)
+    def begin(self) -> None:
+        """Take note of the task, and of what it has already."""
+        self._me = this_task()
+        self._before = self._parts.get(self._me)
 
     def give_back(self) -> None:
-        """Release what was won."""
-        super().give_back()
-        self._give_back(self._me, self._before_part)
+        """Release what the call has won."""
+        self._give_back(self._me, self._before)
 
 
 class HeldByTasks(ForTasks):
@@ -169,22 +160,22 @@ class HeldByTasks(ForTasks):
         ) -> Any:
             """Release what a task holds, at the end of a block; the result may be awaited."""
 
-    def _wins(self) -> Wins:
-        """Begin to note what an acquisition wins."""
+    def _wins(self) -> tuple[Sequence[Any], OnePart | None]:
+        """Name what an acquisition wins: locks, and perhaps a part."""
         raise NotImplementedError
 
     def __aenter__(self) -> Coroutine[Any, Any, Self]:
-        return run_async(self._steps(self.timeout, _frame(1)), self._wins(), self)
+        return run_async(self._steps(self.timeout, _frame(1)), *self._wins(), self)
 
     async def _entered(self, steps: Steps[None]) -> Any:
         """Take the lock, and give the context manager that releases it."""
-        return await run_async(steps, self._wins(), Holding(self, task_here(), self._leave))
+        return await run_async(steps, *self._wins(), Holding(self, task_here(), self._leave))
 
     def _entering(self, steps: Callable[..., Steps[None]], timeout: float | None) -> Entering:
         """Take the lock by these steps when a block is entered."""
 
         def enter(frame: FrameType) -> Any:
-            return run_async(steps(timeout, frame), self._wins(), self)
+            return run_async(steps(timeout, frame), *self._wins(), self)
 
         return Entering(enter, self._leave)
 

@@ -7,13 +7,12 @@ import sys
 from semlock._core import explain, waits
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
-from semlock._locks.acquiring import Acquiring
-from semlock._locks.async_form import AsyncForm, refuse_enter, this_task
+from semlock._locks.async_form import Acquiring, AsyncForm, refuse_enter, this_task
 from semlock._locks.async_holding import is_mine
 from semlock._locks.many import AnyWait, distinct, taking_any
 from semlock._locks.together import AllAcquired, Several
 from semlock._waiting.async_waiter import waiter_here
-from semlock._waiting.steps import Wins, run_async
+from semlock._waiting.steps import run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def acquire_any_async(
 
 
 async def _take_any(locks: list[Any], timeout: float | None, frame: FrameType) -> Any:
-    return await run_async(taking_any(locks, timeout, frame, AnyWaitOfTask), Wins(locks))
+    return await run_async(taking_any(locks, timeout, frame, AnyWaitOfTask), locks)
 
 
 # ---------------------------------------------------------------------------- all of them
@@ -127,7 +126,7 @@ async def _take_all(
             raise explain.deadlock_error(lock, frame, "task")
     acquired = AsyncAllAcquired(several)
     try:
-        await run_async(several.acquiring(timeout, frame), Wins(several.chosen))
+        await run_async(several.acquiring(timeout, frame), several.chosen)
     except BaseException:
         several.let_go()
         raise

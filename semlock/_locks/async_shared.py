@@ -7,12 +7,11 @@ import sys
 from semlock._core import inside
 from semlock._core.errors import LockTimeoutError
 from semlock._locks import mine
-from semlock._locks.acquiring import Acquiring
-from semlock._locks.async_form import this_task
+from semlock._locks.async_form import Acquiring, this_task
 from semlock._locks.async_holding import (
     Entering,
     HeldByTasks,
-    PartWins,
+    OnePart,
     into_line,
     is_held_by,
     task_here,
@@ -27,6 +26,7 @@ from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import FrameType
     from typing import Any
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from semlock._locks.lock import Lock
     from semlock._waiting.async_waiter import AsyncWaiter
-    from semlock._waiting.steps import Steps, Wins
+    from semlock._waiting.steps import Steps
 
 _frame = sys._getframe
 
@@ -112,8 +112,8 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
     def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         return self._writing(timeout, frame)
 
-    def _wins(self) -> Wins:
-        return PartWins((self._writer,), self._readers, self._stop_reading)
+    def _wins(self) -> tuple[Sequence[Any], OnePart]:
+        return (self._writer,), OnePart(self._readers, self._stop_reading)
 
     # ------------------------------------------------------------------ readers
 

@@ -7,8 +7,7 @@ import sys
 from semlock._core import inside
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
-from semlock._locks.acquiring import Acquiring
-from semlock._locks.async_form import this_task
+from semlock._locks.async_form import Acquiring, this_task
 from semlock._locks.async_holding import HeldByTasks, into_line, is_held_by, task_here
 from semlock._locks.async_lock import AsyncLock
 from semlock._locks.lock import called_by_its_name
@@ -18,10 +17,10 @@ from semlock._stores.async_file import rules_of
 from semlock._waiting.async_waiter import waiter_here
 from semlock._waiting.hub import released_here
 from semlock._waiting.line import crowded
-from semlock._waiting.steps import Wins
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import FrameType, TracebackType
     from typing import Any
 
@@ -60,8 +59,8 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
             limit = checked_timeout(limit)
         return Acquiring(self._entered(self._steps(limit, _frame(1))))
 
-    def _wins(self) -> Wins:
-        return Wins(self._locks)
+    def _wins(self) -> tuple[Sequence[Any], None]:
+        return self._locks, None
 
     def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         in_line, asked = yield from into_line(self._line_name(), timeout)

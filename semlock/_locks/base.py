@@ -146,8 +146,11 @@ class BaseLock(LockObject):
                     sink.waits(self)
                 while True:
                     # The two usual cases need no call: it is won, or the holder stays.
-                    if outcome == OK and self._heartbeat is None and not self._for_tasks:
-                        self._place = (frame.f_code, frame.f_lasti)
+                    if outcome == OK and self._heartbeat is None:
+                        if self._for_tasks:
+                            self._won_by(frame)
+                        else:
+                            self._place = (frame.f_code, frame.f_lasti)
                         break
                     if (outcome != HELD or waiter.judge is not False) and self._settle(
                         outcome, frame, waiter
@@ -168,6 +171,10 @@ class BaseLock(LockObject):
         except BaseException:
             waiter.end()  # again: an interrupt may have come before the call above
             raise
+
+    def _won_by(self, frame: FrameType) -> None:
+        """Note the task that has won, and where; only the form for tasks has this."""
+        raise NotImplementedError
 
     def _is_mine(self) -> bool:
         """Tell whether this thread holds the lock by this object."""
@@ -194,14 +201,15 @@ class BaseLock(LockObject):
         """Act on the outcome of a try; ``True`` if the lock is held now."""
         # Bounded: where the holder changes at every look, the timeout must still end the call.
         for _ in range(_TRIES):
-            if outcome == OK:
-                self._place = (frame.f_code, frame.f_lasti)
-                if self._heartbeat is not None:
+            if outcome in _HAD:
+                if self._for_tasks:
+                    self._won_by(frame)
+                elif outcome == OK:
+                    self._place = (frame.f_code, frame.f_lasti)
+                if outcome == OK and self._heartbeat is not None:
                     from semlock._locks import heartbeat as _heartbeat  # noqa: PLC0415 - threads, for those who ask
 
                     _heartbeat.watch(self, self._heartbeat)
-                return True
-            if outcome == NESTED:
                 return True
             if outcome == MINE:
                 if waiter is None:
@@ -230,7 +238,7 @@ class BaseLock(LockObject):
             if waiter is not None and not waiter.in_turn(fair=self._native.turns == FAIR):
                 return False
             outcome = self._try_again()
-        if outcome in (OK, NESTED):
+        if outcome in _HAD:
             return self._settle(outcome, frame, waiter)
         return False
 

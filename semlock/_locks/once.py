@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from semlock._locks import placing
 from semlock._locks.lock import Lock
-from semlock._waiting.steps import Call, Wins, run_async
+from semlock._waiting.steps import Call, run_async
 from semlock._waiting.waiter import run
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def once_async(
     if is_there:
         return target
     async with _lock(AsyncLock, target, options) as lock:
-        await run_async(_making(target, make, lock), Wins(()))
+        await run_async(_making(target, make, lock), ())
     return target
 
 

@@ -49,15 +49,14 @@ class InFilesForTasks:
     def _waiter(self, timeout: float | None, asked: int) -> AsyncWaiter:
         native = self._native
         fair = native.turns == FAIR
-        hub, name = hub_here(), self._line_name()
         waiter = AsyncWaiter(
-            hub,
+            hub_here(),
             (native,),
             timeout,
             schedule=self._retry,
             queue=native if native.turns else None,
             record=self._record,
-            line=None if name is None else hub.line(name),
+            line=self._line_name(),
             fair=fair,
             stands=fair,
             asked=asked,

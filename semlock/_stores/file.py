@@ -306,8 +306,7 @@ class InFiles(FileRecord):
                 return None  # no object of this process holds it
         return holders.holder_here(self, found)
 
-    def _store_time(self) -> int:
-        return int(capi.now_ns())
+    _store_time = staticmethod(capi.now_ns)
 
     def _look_again_later(self, key: tuple[int, ...]) -> int:
         now = capi.now_ns()

@@ -11,7 +11,7 @@ from semlock._locks.lock import called_by_its_name
 from semlock._systems.system_lock import SystemLock
 from semlock._systems.task_reclaim import checked_allow
 from semlock._waiting.line import crowded
-from semlock._waiting.steps import Wins, run_async
+from semlock._waiting.steps import run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class AsyncTaskLock(AsyncFileForm, task.TaskLock):  # type: ignore[misc]
         """Take the lock from its holder if there is a reason, as ``TaskLock.reclaim`` does."""
         limit = None if timeout is None else checked_timeout(timeout)
         steps = self._reclaiming(checked_allow(allow), limit, _frame(1))
-        return run_async(steps, Wins((self,)))
+        return run_async(steps, (self,))
 
 
 def _maker(module: Any, kind: type[AsyncFileForm]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from semlock._core.options import DEFAULTS
 from semlock._systems.sidecar_held import FileLockHandle, Held, HeldEntry, State, state_of
 from semlock._systems.sidecar_judging import Alone
 from semlock._systems.sidecar_lock import SidecarLock
-from semlock._waiting.steps import Wins, as_awaited, run_async
+from semlock._waiting.steps import as_awaited, run_async
 from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -133,7 +133,7 @@ class Acquisition(Alone):
     async def run_async(self) -> FileLockHandle:
         """Acquire in the event loop."""
         try:
-            await run_async(self._steps(may_deadlock=False), Wins((self._lock,)))
+            await run_async(self._steps(may_deadlock=False), (self._lock,))
         except BaseException:
             self._undo()
             raise

@@ -12,7 +12,7 @@ from semlock._core.seconds import GUARD_PATIENCE, checked_timeout
 from semlock._core.status import GUARD_PAUSE
 from semlock._locks.options import OWN_TIMEOUT
 from semlock._systems.sidecar_judging import Judging
-from semlock._waiting.steps import Wins, run_async
+from semlock._waiting.steps import run_async
 from semlock._waiting.waiter import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -35,7 +35,7 @@ class Waiting(Judging):
         if limit is not None:
             limit = checked_timeout(limit)
         steps = self._acquiring(limit, _frame(1), may_deadlock=False)  # type: ignore[call-arg]
-        await run_async(steps, Wins((self,)))
+        await run_async(steps, (self,))
 
     def _is_time_to_try(self, waiter: Waiter) -> bool:
         """Tell whether the path may be free, or the schedule's pause is over."""

@@ -6,20 +6,20 @@ import errno
 
 from semlock._core import capi, events, inside
 from semlock._core.seconds import saturated
+from semlock._core.waits import Wait
 from semlock._waiting.hub import hub_here
-from semlock._waiting.loop_wait import LoopWait
+from semlock._waiting.line import Line
+from semlock._waiting.sleeping import NEVER
 from semlock._waiting.steps import FIRST_PAUSE, LONGEST_PAUSE, PAUSE_GROWTH, chance
-from semlock._waiting.timers import NEVER
 from semlock._waiting.waiter import CORE_LOOKS, LOST_RACES, Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
     from typing import Any
 
     from semlock._core.status import LockStatus
     from semlock._waiting.hub import Hub
-    from semlock._waiting.line import Line
     from semlock._waiting.sleeping import Sleeper
     from semlock._waiting.waiter import Schedule
 
@@ -37,7 +37,7 @@ class AsyncWaiter(Waiter):
     :schedule: the pauses between its tries, if its lock has any
     :queue:   the structure of the lock in whose queue the wait stands
     :record:  what its ticket says
-    :line:    the line of the loop to stand in; ``None`` for none
+    :line:    the name of the line of the loop to stand in; ``None`` for none
     :fair:    whether a task that asked later must not get the lock before it
     :asked:   when the task asked, by ``now_ns``; 0 for now
     :stands:  whether it stands in the queue from the beginning, and not only after a lost race
@@ -49,7 +49,7 @@ class AsyncWaiter(Waiter):
         "due_at", "fair", "passed_over", "sleeper", "stands",
     )  # fmt: skip
 
-    _wait: LoopWait | None
+    _wait: Wait | None
     _deadline: int | None  # by the core's clock, like all here
     _check: int | None
     _until: int | None
@@ -64,7 +64,7 @@ class AsyncWaiter(Waiter):
         schedule: Schedule | None = None,
         queue: Any = None,
         record: capi.Record | None = None,
-        line: Line | None = None,
+        line: Hashable = None,
         fair: bool = False,
         stands: bool = False,
         asked: int = 0,
@@ -78,7 +78,6 @@ class AsyncWaiter(Waiter):
         self._locks = locks
         self._queue = queue
         self._record = record
-        self._line = line
         self.fair = fair
         # Whether it stands in the queue, or will as the first of its line.
         self.stands = stands
@@ -109,28 +108,27 @@ class AsyncWaiter(Waiter):
         self.judge = False
         if about is not None:
             events.tell("wait", about)
-        if line is not None:
-            line.join(self)
+        self._line = None if line is None else Line.joined(hub, line, self)
 
     @property
     def waited(self) -> float:
         """Say for how many seconds this wait has lasted."""
         return float((capi.now_ns() - self._asked) / 1e9)
 
-    def wait(self) -> LoopWait:
+    def wait(self) -> Wait:
         """Give the core's form of this wait, which only the first of a line needs."""
         wait = self._wait
         if wait is None:
             stands = self.stands or (self._line is not None and self._line.stands)
             queue = self._queue if stands else None
             one = len(self._locks) == 1
-            wait = self._wait = LoopWait(
-                self._hub, self._locks, queue, self._record, asked=self._asked, prepares=one
+            wait = self._wait = Wait(
+                self._locks, queue, self._record, hub=self._hub, asked=self._asked, prepares=one
             )
             self.stands = stands
             if self._scheduled:
                 wait.pace(by_caller=True)
-            if wait.blind and not stands and self._queue is not None:
+            if wait.cdata.blind and not stands and self._queue is not None:
                 # Without events it may never see the lock free, and holders make way only for
                 # waiters in the queue.
                 self.stand()
@@ -204,7 +202,8 @@ class AsyncWaiter(Waiter):
             now = capi.now_ns()
             if self._deadline is not None and now >= self._deadline:
                 return False
-            self.report(now / 1e9)
+            if self.stopped or self._notice is not None:
+                self.report(now / 1e9)
             line = self._line
             if line is None or line.first is self:
                 break
@@ -245,27 +244,18 @@ class AsyncWaiter(Waiter):
         if outcome == capi.BLIND:
             self.judge = None
             await self._grope_async(wait)
-        else:
-            self._take_in(outcome, wait)
-        return True
-
-    def _take_in(self, outcome: int, wait: LoopWait) -> None:
-        """Find out from an event whether to judge the holder, and whether others were faster."""
-        if outcome in (capi.FREE, capi.RACED):
+        elif outcome in (capi.FREE, capi.RACED):
             self.passed_over = True
             self.judge = False
         elif outcome == capi.LOOK:
             # The second time another holder has come meanwhile, which was faster.
             self.passed_over = self._looked
-            self._looked = True
-            self.judge = True
+            self._looked = self.judge = True
         elif outcome == capi.TIME:
             # It is judged when that is due, and once more when the time is over.
             now = capi.now_ns()
-            self.judge = any(
-                at is not None and now >= at
-                for at in (self._until, self._check, self._deadline)
-            )
+            ends = (self._until, self._check, self._deadline)
+            self.judge = any(at is not None and now >= at for at in ends)
             if self.judge:
                 self._until = self._check = None
                 wait.due()
@@ -273,6 +263,7 @@ class AsyncWaiter(Waiter):
             self.judge = False
         else:
             capi.raise_os_error(outcome, b"")
+        return True
 
     def _end_at(self) -> int | None:
         """Say until when to sleep at most."""
@@ -289,7 +280,7 @@ class AsyncWaiter(Waiter):
     def wake(self) -> None:
         """End this one's sleep in the line."""
         if self._parked is not None:
-            self._hub.wake(self._parked, None)
+            self._parked.end(None)
 
     on_time = wake
 
@@ -305,7 +296,7 @@ class AsyncWaiter(Waiter):
         else:
             self.wake()
 
-    async def _grope_async(self, wait: LoopWait) -> None:
+    async def _grope_async(self, wait: Wait) -> None:
         """Pause where the loop gets no events and the core doesn't say when to look."""
         if self._until is not None:
             end, self._until = self._until, None
@@ -385,7 +376,7 @@ def waiter_here(
         [inside.native(lock) for lock in locks],
         timeout,
         queue=native,
-        line=None if line is None else hub.line(line),
+        line=line,
         fair=native is not None and native.turns == capi.FAIR,
         stands=native is not None,
         about=about,

@@ -14,16 +14,16 @@ from contextvars import Context
 from weakref import WeakSet, ref
 
 from semlock._core import capi, registry, waits
-from semlock._waiting.line import Gate, Line, crowded
-from semlock._waiting.sleeping import Bells, Sleeper
-from semlock._waiting.timers import Timers
+from semlock._waiting.line import Gate, crowded
+from semlock._waiting.sleeping import Bells, Sleeper, Timers
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable
     from typing import Any
 
-    from semlock._waiting.loop_wait import LoopWait
+    from semlock._core.waits import Wait
+    from semlock._waiting.line import Line
 
 # A loop's timer is not set for longer, since some loops can't.
 _LONGEST_TIMER = 3600.0
@@ -60,6 +60,8 @@ class _Parked(asyncio.Future):  # type: ignore[type-arg]
 
     def end(self, outcome: int | None) -> None:
         """End the sleep, by the cancellation that was asked for if there was one."""
+        if self.done() or self.get_loop().is_closed():
+            return
         # A signal handler may have cancelled it since it was checked.
         with suppress(asyncio.InvalidStateError):
             if self._late:
@@ -72,14 +74,14 @@ class Hub:
     """What the waits of one loop share: event source, timer, and which wait waits for what."""
 
     __slots__ = (
-        "__weakref__", "_alarm", "_began", "_bells", "_cancelled", "_count", "_deaf", "_loop",
-        "_marks", "_over", "_sleepers", "context", "events", "gate", "lines", "timers", "waits",
+        "__weakref__", "_alarm", "_began", "_bells", "_cancelled", "_count", "_deaf", "_marks",
+        "_over", "context", "events", "gate", "lines", "loop", "sleepers", "timers", "waits",
     )  # fmt: skip
 
     # How many tasks may begin to wait in one step of the loop.
     in_a_step = 16
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.events = -1
         self.waits: set[int] = set()
         # One context for all timers: a copy of each task's own would cost memory for each task.
@@ -88,9 +90,9 @@ class Hub:
         # What ends the tasks that are to be cancelled in later steps, and its argument.
         self._cancelled: deque[tuple[Callable[[Any], object], Any]] = deque()
         self._began = self._count = 0
-        self._loop: ref[asyncio.AbstractEventLoop] | None = None
+        self.loop = None if loop is None else ref(loop)
         self._marks = waits.Marks()
-        self._sleepers: dict[int, tuple[Sleeper, ...]] = {}
+        self.sleepers: dict[int, tuple[Sleeper, ...]] = {}
         self._bells: Bells | None = None
         self._deaf = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -100,18 +102,18 @@ class Hub:
         _alive.add(self)
         if sys.platform != "win32":  # Windows has no event source that a loop can poll
             self.events = waits.take_events()
+        if (
+            loop is not None
+            and self.events >= 0
+            and not self._listen_to(self.events, self._read)
+        ):
+            self._give_back()
 
     # ------------------------------------------------------------------ the loop
 
-    def serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a loop listen to the event source."""
-        self._loop = ref(loop)
-        if self.events >= 0 and not self._listen_to(self.events, self._read):
-            self._give_back()
-
     def _listen_to(self, descriptor: int, read: Any) -> bool:
         """Have the loop call a function when a descriptor is readable; ``False`` if it can't."""
-        loop = None if self._loop is None else self._loop()
+        loop = None if self.loop is None else self.loop()
         try:
             if loop is not None and not self._deaf:
                 loop.add_reader(descriptor, read)
@@ -120,19 +122,9 @@ class Hub:
             self._deaf = True
         return False
 
-    def serves(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Tell whether this hub is the loop's."""
-        return self._loop is not None and self._loop() is loop
-
     def park(self) -> Any:
-        """Make a future for a task to await, which ``wake`` ends."""
+        """Make a future for a task to await, which its ``end`` ends."""
         return _Parked(self, asyncio.get_running_loop())
-
-    def wake(self, parked: Any, outcome: int | None) -> None:
-        """End a task's sleep."""
-        # The task's loop may be closed already.
-        if not parked.done() and not parked.get_loop().is_closed():
-            parked.end(outcome)
 
     def is_late(self, end: Callable[[Any], object], how: Any) -> bool:
         """Tell whether a cancellation comes after too many others; then ``end(how)`` does it."""
@@ -156,7 +148,7 @@ class Hub:
 
     def soon(self, function: Callable[[], object]) -> None:
         """Have the loop call a function; any thread may ask for it."""
-        loop = None if self._loop is None else self._loop()
+        loop = None if self.loop is None else self.loop()
         if loop is not None:
             with suppress(RuntimeError):  # it is closed, or is being closed
                 loop.call_soon_threadsafe(function, context=self.context)
@@ -169,7 +161,7 @@ class Hub:
         alarm, self._alarm = self._alarm, None
         if alarm is not None:
             alarm.cancel()
-        loop = None if self._loop is None else self._loop()
+        loop = None if self.loop is None else self.loop()
         if loop is not None and not loop.is_closed():
             delay = min(max(0, when - capi.now_ns()) / 1e9, _LONGEST_TIMER)
             self._alarm = loop.call_later(delay, self.timers.run, context=self.context)
@@ -182,7 +174,7 @@ class Hub:
         if not self.waits:
             self._give_back()
 
-    def left(self, wait: LoopWait) -> None:
+    def left(self, wait: Wait) -> None:
         """Note that a wait has ended; it may be called twice."""
         self.waits.discard(id(wait))
         if self._over and not self.waits:
@@ -192,7 +184,8 @@ class Hub:
         events, self.events = self.events, -1
         if events >= 0:
             waits.give_events(events)
-        self._close_bells()
+        if self._bells is not None:
+            self._close_bells()
 
     def _close_bells(self) -> None:
         bells, self._bells = self._bells, None
@@ -206,13 +199,13 @@ class Hub:
 
     # ------------------------------------------------------------------ hearing
 
-    def hear(self, wait: LoopWait, until: int | None, *, news: bool = False) -> int | Sleeper:
+    def hear(self, wait: Wait, until: int | None, *, news: bool = False) -> int | Sleeper:
         """Return what can be done now, or a ``Sleeper`` that sleeps until there is something.
 
         Outcomes are those of ``wait.wait()``: FREE, LOOK, or BLIND (look after a pause).  A
         sleeper's ``parked`` gives them too, and TIME; end the sleeper afterwards.  With ``news`` it
         also gives RACED after an event that left nothing to do.  The wait must use this hub's event
-        source (see ``LoopWait``).
+        source (see ``Wait``).
         """
         outcome = wait.wait(capi.now_ns())
         if outcome == capi.TIME and self.events < 0 and not wait.look_at:
@@ -228,25 +221,11 @@ class Hub:
     def _read(self) -> None:
         marks = self._marks.read(self.events)
         if -1 in marks:
-            marks = list(self._sleepers)
+            marks = list(self.sleepers)
         # Waits for one file share its mark, so several sleepers may have to check.
-        for sleeper in {s for mark in marks for s in self._sleepers.get(mark, ())}:
+        for sleeper in {s for mark in marks for s in self.sleepers.get(mark, ())}:
             if sleeper.wait.told(self._marks):
-                sleeper.told()
-
-    def listen(self, sleeper: Sleeper, marks: Sequence[int]) -> None:
-        """Register a sleeper for some marks."""
-        for mark in marks:
-            self._sleepers[mark] = (*self._sleepers.get(mark, ()), sleeper)
-
-    def ignore(self, sleeper: Sleeper, marks: Sequence[int]) -> None:
-        """Unregister a sleeper from some marks."""
-        for mark in marks:
-            others = tuple(s for s in self._sleepers.get(mark, ()) if s is not sleeper)
-            if others:
-                self._sleepers[mark] = others
-            else:
-                self._sleepers.pop(mark, None)
+                sleeper.look(told=True)
 
     def hear_bell(self, bell: int, sleeper: Sleeper) -> bool:
         """Register a sleeper for a bell; ``False`` if bells don't work here."""
@@ -271,20 +250,6 @@ class Hub:
         """Unregister a sleeper from a bell."""
         if self._bells is not None:
             self._bells.ignore(bell, sleeper)
-
-    # ------------------------------------------------------------------ lines
-
-    def line(self, key: Hashable) -> Line:
-        """Give the line with this key, a new one if there is none; empty lines are dropped."""
-        line = self.lines.get(key)
-        return Line(self, key) if line is None else line
-
-    def drop_line(self, key: Hashable, line: Line) -> None:
-        """Drop an empty line."""
-        if self.lines.get(key) is line:
-            del self.lines[key]
-        if not self.lines:
-            crowded.discard(id(self))
 
 
 class Parked:
@@ -318,20 +283,18 @@ def trio_here() -> Any:
 
 def hub_here() -> Hub:
     """Give the hub of the running loop."""
-    trio = trio_here()
-    if trio is not None:
+    if "trio" in sys.modules and (trio := trio_here()) is not None:
         from semlock._waiting.trio_loop import hub_of_run  # noqa: PLC0415 - for those who have trio
 
         return hub_of_run(trio)
     loop = asyncio.get_running_loop()
     known = _hubs.get(id(loop))
     hub = None if known is None else known()
-    if hub is None or not hub.serves(loop):
-        hub = Hub()
+    if hub is None or hub.loop is None or hub.loop() is not loop:
+        hub = Hub(loop)
         for name in [name for name, other in list(_hubs.items()) if other() is None]:
             _hubs.pop(name, None)
         _hubs[id(loop)] = ref(hub)
-        hub.serve(loop)
     return hub
 
 

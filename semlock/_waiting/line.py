@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
     from typing import Any
 
+    from semlock._core.waits import Wait
     from semlock._waiting.async_waiter import AsyncWaiter
     from semlock._waiting.hub import Hub
-    from semlock._waiting.loop_wait import LoopWait
 
 # The hubs that have lines: while it is empty, a release needs no look for a line.
 crowded: set[int] = set()
@@ -27,33 +27,37 @@ crowded: set[int] = set()
 class Line:
     """The tasks that wait, in the order in which they asked; joining and leaving cost O(1)."""
 
-    __slots__ = ("_hub", "_key", "_left", "_rest", "due_at", "first", "stands")
+    __slots__ = ("_hub", "_key", "_left", "due_at", "first", "rest", "stands")
 
     def __init__(self, hub: Hub, key: Hashable) -> None:
         self._hub = hub
         self._key = key
-        self._left: LoopWait | None = None
+        self._left: Wait | None = None
         self.due_at = 0
         # The task whose turn it is, and the others, which mostly don't exist.
         self.first: AsyncWaiter | None = None
-        self._rest: OrderedDict[AsyncWaiter, None] | None = None
+        self.rest: OrderedDict[AsyncWaiter, None] | None = None
         # Whether a task of this line had to join the queue of processes: then later ones join it
         # at once.
         self.stands = False
 
     def __len__(self) -> int:
-        return (self.first is not None) + len(self._rest or ())
+        return (self.first is not None) + len(self.rest or ())
 
-    def join(self, member: AsyncWaiter) -> None:
-        """Join at the end."""
-        if self.first is None:
-            self.first = member
+    @staticmethod
+    def joined(hub: Hub, key: Hashable, member: AsyncWaiter) -> Line:
+        """Join the line with this key at its end; a new one if there is none."""
+        crowded.add(id(hub))
+        line = hub.lines.get(key)
+        if line is None:
+            line = hub.lines[key] = Line(hub, key)
+        if line.first is None:
+            line.first = member
         else:
-            if self._rest is None:
-                self._rest = OrderedDict()
-            self._rest[member] = None
-        self._hub.lines[self._key] = self
-        crowded.add(id(self._hub))
+            if line.rest is None:
+                line.rest = OrderedDict()
+            line.rest[member] = None
+        return line
 
     def released(self) -> None:
         """Have the first one check now: the lock was released in this loop."""
@@ -68,11 +72,11 @@ class Line:
         would be first.
 
         """
-        second = next(iter(self._rest or ()), None)
+        second = next(iter(self.rest or ()), None)
         if second is not None and second.fair:
             second.take_ticket()
 
-    def leave(self, member: AsyncWaiter, wait: LoopWait | None) -> None:
+    def leave(self, member: AsyncWaiter, wait: Wait | None) -> None:
         """Leave, and let the next one have its turn; it may be called twice.
 
         ``wait`` is the wait of a first that gives up.  It ends when the next one has its own
@@ -80,20 +84,25 @@ class Line:
 
         """
         was_first = self.first is member
-        if self._rest:
+        if self.rest:
             # In this order an interrupt in between skips no task.
-            self._rest.pop(member, None)
+            self.rest.pop(member, None)
         if was_first:
-            self.first = next(iter(self._rest or ()), None)
-            if self._rest:
-                self._rest.popitem(last=False)
+            self.first = next(iter(self.rest or ()), None)
+            if self.rest:
+                self.rest.popitem(last=False)
         if wait is not None:
             self._end_left()
             self._left = wait
         first = self.first
         if first is None:
-            self._hub.drop_line(self._key, self)
-            self._end_left()
+            lines = self._hub.lines
+            if lines.get(self._key) is self:
+                del lines[self._key]
+            if not lines:
+                crowded.discard(id(self._hub))
+            if self._left is not None:
+                self._end_left()
             return
         if self._left is not None and not self.due_at:
             self._hub.timers.at(self, capi.now_ns())
@@ -156,6 +165,6 @@ class Gate:
         """Let some of them begin."""
         tasks = self.tasks
         for _ in range(min(self._hub.in_a_step, len(tasks))):
-            self._hub.wake(tasks.popleft(), None)
+            tasks.popleft().end(None)
         if tasks:
             self._hub.timers.at(self, capi.now_ns())

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import select
+from heapq import heapify, heappop, heappush
+from itertools import count
+from weakref import WeakMethod
 
 from semlock._core import capi, waits
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
+    from collections.abc import Callable, Sequence
+    from typing import Any, Protocol
 
     from semlock._waiting.hub import Hub
+
+    class Timed(Protocol):
+        """An object that can be called at a time; ``due_at`` is 0 while it has none."""
+
+        due_at: int
+
+        def on_time(self) -> None:
+            """Do what is due."""
 
 
 # Bells need epoll; other systems poll instead.
@@ -57,7 +68,7 @@ class Bells:
         for bell, _ in self._poll.poll(0, 64):
             sleeper = self._sleepers.pop(bell, None)
             if sleeper is not None:
-                sleeper.rung()
+                sleeper.look()
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -83,71 +94,127 @@ class Sleeper:
         """Go on sleeping until an event or a time; ``False`` if no event can come."""
         if self._marks or self.due_at or self._bell >= 0:
             self.end()
-        self._marks = self.wait.marks
-        self._hub.listen(self, self._marks)
-        bell = self.wait.bell
+        self._marks, bell, when = self.wait.sources()
+        sleepers = self._hub.sleepers
+        for mark in self._marks:
+            sleepers[mark] = (*sleepers.get(mark, ()), self)
         if bell >= 0:
             if not self._hub.hear_bell(bell, self):
                 return False
             self._bell = bell
-        when = self.wait.look_at
         if self._until is not None and not 0 < when < self._until:
             when = self._until
         if when:
             self._hub.timers.at(self, when)
         return True
 
-    def told(self) -> None:
-        """Check after an event, and wake the task if there is something to do."""
+    def look(self, *, told: bool = False) -> None:
+        """Check, and wake the task if there is something to do, or ``told`` of an event."""
         # A task that is being woken still takes in events: it may watch other files.
-        if not self.parked.done():
-            self._look(capi.RACED if self._news else capi.TIME)
-
-    def rung(self) -> None:
-        """Check which waiter is before this one now."""
-        if not self.parked.done():
-            self._look(capi.TIME)
+        if self.parked.done():
+            return
+        outcome = self.wait.wait(capi.now_ns())
+        if outcome != capi.TIME:
+            self.parked.end(outcome)
+        elif told and self._news:
+            self.parked.end(capi.RACED)
+        elif not self.rest():
+            self.parked.end(capi.BLIND)
 
     def nudge(self) -> None:
         """Check at once: the lock was released in this loop."""
         self.wait.due()
-        self.rung()
+        self.look()
 
     def stop(self) -> None:
         """Wake the task: its wait was stopped."""
-        if not self.parked.done():
-            self._wake(capi.TIME)
+        self.parked.end(capi.TIME)
 
     def on_time(self) -> None:
         """Check again, or report that the time is over."""
-        if self.parked.done():
-            return
         if self._until is not None and capi.now_ns() >= self._until:
-            self._wake(capi.TIME)
+            self.parked.end(capi.TIME)
         else:
-            self._look(capi.TIME)
-
-    def _look(self, nothing: int) -> None:
-        outcome = self.wait.wait(capi.now_ns())
-        if outcome == capi.TIME:
-            outcome = nothing
-        if outcome == capi.TIME:
-            if not self.rest():
-                self._wake(capi.BLIND)
-        else:
-            self._wake(outcome)
-
-    def _wake(self, outcome: int) -> None:
-        if self.due_at:
-            self._hub.timers.never(self)
-        self._hub.wake(self.parked, outcome)
+            self.look()
 
     def end(self) -> None:
         """Unregister from everything; it may be called twice."""
         if self.due_at:
             self._hub.timers.never(self)
         marks, self._marks = self._marks, ()
-        self._hub.ignore(self, marks)
+        sleepers = self._hub.sleepers
+        for mark in marks:
+            others = tuple(other for other in sleepers.get(mark, ()) if other is not self)
+            if others:
+                sleepers[mark] = others
+            else:
+                sleepers.pop(mark, None)
         bell, self._bell = self._bell, -1
         if bell >= 0:
             self._hub.ignore_bell(bell, self)
+
+
+# How many are called in one step of the loop; it runs other callbacks before the next ones.
+_AT_ONCE = 32
+# Cancelled entries are removed when they are this many and more than half of all.
+_FEW_DEAD = 64
+
+NEVER = 1 << 62
+
+
+class Timers:
+    """Calls ``on_time()`` of its owners, each at one time of ``now_ns``."""
+
+    __slots__ = ("_alarm_at", "_dead", "_heap", "_serial", "_set_alarm")
+
+    def __init__(self, set_alarm: Callable[[int], None]) -> None:
+        # Sets the loop's timer.  Weak, as it is a method of the hub, which must be finalized when
+        # its loop drops it.
+        self._set_alarm = WeakMethod(set_alarm)
+        self._alarm_at = NEVER
+        self._heap: list[tuple[int, int, Any]] = []
+        self._serial = count()
+        self._dead = 0
+
+    def at(self, owner: Timed, when: int) -> None:
+        """Call an owner at this time instead of the one that was set before."""
+        if owner.due_at:
+            self.never(owner)
+        owner.due_at = when
+        heappush(self._heap, (when, next(self._serial), owner))
+        if when < self._alarm_at and (set_alarm := self._set_alarm()) is not None:
+            self._alarm_at = when
+            set_alarm(when)
+
+    def never(self, owner: Timed) -> None:
+        """Cancel an owner's call; it may be called twice."""
+        if not owner.due_at:
+            return
+        owner.due_at = 0
+        self._dead += 1
+        if self._dead >= len(self._heap):
+            # Cleared at once, as the entries refer to the hub.
+            self._heap.clear()
+            self._dead = 0
+        elif self._dead > _FEW_DEAD and 2 * self._dead > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].due_at == entry[0]]
+            heapify(self._heap)
+            self._dead = 0
+
+    def run(self) -> None:
+        """Call owners whose time has come, up to a limit."""
+        now = capi.now_ns()
+        try:
+            for _ in range(_AT_ONCE):
+                if not self._heap or self._heap[0][0] > now:
+                    break
+                when, _, owner = heappop(self._heap)
+                if owner.due_at == when:
+                    owner.due_at = 0
+                    owner.on_time()
+                else:
+                    self._dead -= 1
+        finally:
+            self._alarm_at = self._heap[0][0] if self._heap else NEVER
+            if self._heap and (set_alarm := self._set_alarm()) is not None:
+                set_alarm(self._alarm_at)

@@ -29,6 +29,15 @@ if TYPE_CHECKING:
         def pause_async(self) -> Awaitable[Any]:
             """Sleep in the event loop, which goes on."""
 
+    class Part(Protocol):
+        """What a call wins beside locks, as a part of one."""
+
+        def begin(self) -> None:
+            """Take note of what the task has already."""
+
+        def give_back(self) -> None:
+            """Release what the call has won."""
+
     Steps: TypeAlias = Generator[Sleep, Any, T]
 
 # How long a single try waits to see whether the first waiter uses its turn.
@@ -42,25 +51,35 @@ LONGEST_PAUSE = 0.05
 PAUSE_GROWTH = 1.6
 
 
-async def run_async(steps: Steps[Any], wins: Wins, result: Any = None) -> Any:
-    """Carry out all steps in the event loop.
+async def run_async(
+    steps: Steps[Any], locks: Sequence[Any], part: Part | None = None, result: Any = None
+) -> Any:
+    """Carry out all steps in the event loop; what the call won of the locks is lost if it fails.
+
+    A win while the task sleeps is another task's.  So a task that is cancelled in its sleep gives
+    back only its place in the queue.
 
     It returns ``result`` if there is one.  That is made before the win, because a signal that
     arrives after it could leave the lock held.  Else it returns the generator's result.
     """
+    natives = [inside.native(lock) for lock in locks]
+    # The serial numbers when the task went on; None while it sleeps.
+    before: list[int] | None = None
     try:
         try:
-            wins.awake()
+            before = [native.serial for native in natives]
+            if part is not None:
+                part.begin()
             sleep = next(steps)
             while True:
-                wins.asleep()
+                before = None
                 try:
                     answer = await sleep.pause_async()
                 except BaseException as error:  # noqa: BLE001 - raised where it belongs
-                    wins.awake()
+                    before = [native.serial for native in natives]
                     sleep = steps.throw(error)
                 else:
-                    wins.awake()
+                    before = [native.serial for native in natives]
                     sleep = steps.send(answer)
         except StopIteration as end:
             return end.value if result is None else result
@@ -68,36 +87,12 @@ async def run_async(steps: Steps[Any], wins: Wins, result: Any = None) -> Any:
             steps.close()
     except BaseException:
         steps.close()
-        wins.give_back()
-        raise
-
-
-class Wins:
-    """What a task's call has won so far, to be released if the call fails.
-
-    A win while the task sleeps is another task's.  So a task that is cancelled in its sleep
-    gives back only its place in the queue.
-    """
-
-    __slots__ = ("_before", "_locks")
-
-    def __init__(self, locks: Sequence[Any]) -> None:
-        self._locks = locks
-        self._before: list[int] | None = None
-
-    def asleep(self) -> None:
-        """Take note that the task is about to sleep."""
-        self._before = None
-
-    def awake(self) -> None:
-        """Take note that it goes on, and that all wins from now on are its own."""
-        self._before = [inside.native(lock).serial for lock in self._locks]
-
-    def give_back(self) -> None:
-        """Release what was won since then."""
-        if self._before is not None:
-            for lock, serial in zip(self._locks, self._before, strict=True):
+        if before is not None:
+            for lock, serial in zip(locks, before, strict=True):
                 inside.undo(lock, serial)
+        if part is not None:
+            part.give_back()
+        raise
 
 
 class Pause:

@@ -117,10 +117,6 @@ class TrioHub(Hub):
         """Make what a task sleeps by."""
         return _Parked(self)
 
-    def wake(self, parked: Any, outcome: int | None) -> None:
-        """End a task's sleep."""
-        parked.end(outcome)
-
     def soon(self, function: Callable[[], object]) -> None:
         """Have the run call a function; any thread may ask for it."""
         with suppress(self.trio.RunFinishedError):

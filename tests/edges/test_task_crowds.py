@@ -75,7 +75,7 @@ class Counted:
 
     def __init__(self, monkeypatch):
         self.looks = self.waits = 0
-        wait, start = waits.Wait.wait, async_waiter.LoopWait.__init__
+        wait, start = waits.Wait.wait, async_waiter.Wait.__init__
 
         def counted_wait(this, until):
             self.looks += 1
@@ -86,7 +86,7 @@ class Counted:
             start(this, *arguments, **options)
 
         monkeypatch.setattr(waits.Wait, "wait", counted_wait)
-        monkeypatch.setattr(async_waiter.LoopWait, "__init__", counted_start)
+        monkeypatch.setattr(async_waiter.Wait, "__init__", counted_start)
 
     def reset(self):
         self.looks = self.waits = 0

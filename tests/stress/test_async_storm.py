@@ -176,9 +176,7 @@ _MODULES = (
     "_waiting/async_waiter.py",
     "_waiting/hub.py",
     "_waiting/line.py",
-    "_waiting/loop_wait.py",
     "_waiting/sleeping.py",
-    "_waiting/timers.py",
 )
 
 

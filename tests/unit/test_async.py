@@ -61,7 +61,7 @@ async def whole(function):
     # In a task of its own, whatever the version, which is gone when its waits are counted.
     await asyncio.wait_for(asyncio.create_task(function()), 60)
     hub = _hub.hub_here()
-    assert (hub.waits, hub._sleepers, hub.lines) == (set(), {}, {})
+    assert (hub.waits, hub.sleepers, hub.lines) == (set(), {}, {})
 
 
 def run(function):
@@ -131,7 +131,7 @@ async def settled(*tasks):
     """Wait until tasks sleep that have looked for the last time, and do nothing but hear."""
     await sleeping(*tasks)
     hub = _hub.hub_here()
-    while any(s.wait.recheck_at for sleepers in hub._sleepers.values() for s in sleepers):
+    while any(s.wait.recheck_at for sleepers in hub.sleepers.values() for s in sleepers):
         await asyncio.sleep(0.005)
     await sleeping(*tasks)
 
@@ -458,12 +458,12 @@ def test_one_that_ends_does_not_make_another_deaf(path):
         lock.acquire()
         mine = Lock(path)
         native = mine._native
-        one, other = (async_waiter.LoopWait(hub, (native,)) for _ in range(2))
+        one, other = (waits.Wait((native,), hub=hub) for _ in range(2))
         outcomes = [
             asyncio.create_task(heard(hub, wait, [mine._encoded])) for wait in (one, other)
         ]
         await settled(*outcomes)
-        assert one.marks == other.marks != []
+        assert one.sources()[0] == other.sources()[0] != []
         outcomes[0].cancel()
         await asyncio.wait([outcomes[0]])
         one.end()
@@ -485,7 +485,7 @@ def test_a_wait_may_be_for_any_of_some_paths(tmp_path):
         for lock in held:
             lock.acquire()
         mine = [Lock(lock.path) for lock in held]
-        wait = async_waiter.LoopWait(hub, [lock._native for lock in mine])
+        wait = waits.Wait([lock._native for lock in mine], hub=hub)
         paths = [lock._encoded for lock in mine]
         outcome = asyncio.create_task(heard(hub, wait, paths))
         await settled(outcome)
@@ -879,7 +879,7 @@ def test_an_event_source_is_given_back_by_the_last_who_uses_it(path, nothing_lef
         for hub_first in (True, False):
             hub = _hub.Hub()
             events = hub.events
-            wait = async_waiter.LoopWait(hub, (lock._native,))
+            wait = waits.Wait((lock._native,), hub=hub)
             assert wait.wait(capi.now_ns()) == capi.LOOK
             assert events not in idle()
             if hub_first:

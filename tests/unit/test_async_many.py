@@ -66,7 +66,7 @@ def nothing_left(tmp_path, neighbour):
 async def whole(function):
     await asyncio.wait_for(function(), 60)
     hub = _hub.hub_here()
-    assert (hub.waits, hub._sleepers, hub.lines) == (set(), {}, {})
+    assert (hub.waits, hub.sleepers, hub.lines) == (set(), {}, {})
 
 
 def run(function):

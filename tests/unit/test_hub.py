@@ -14,9 +14,9 @@ import sys
 import pytest
 
 from semlock import Lock
-from semlock._core import capi
-from semlock._waiting import async_waiter, sleeping
+from semlock._core import capi, waits
 from semlock._waiting import hub as _hub
+from semlock._waiting import sleeping
 from support import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no loop hears anything there")
@@ -44,7 +44,7 @@ async def heard_while_it_is_woken(path, patience):
     for lock in held:
         lock.acquire()
     mine = [Lock(lock.path) for lock in held]
-    wait = async_waiter.LoopWait(hub, [lock._native for lock in mine])
+    wait = waits.Wait([lock._native for lock in mine], hub=hub)
 
     async def hear():
         # It lets those be who live, like any waiter.
@@ -54,7 +54,7 @@ async def heard_while_it_is_woken(path, patience):
 
     woken = asyncio.create_task(hear())
     # What it has just begun to watch it looks at once more, for whatever reason it wakes.
-    while not hub._sleepers or wait.recheck_at:
+    while not hub.sleepers or wait.recheck_at:
         await asyncio.sleep(0.001)
     for lock in held:
         lock.release()
@@ -91,11 +91,12 @@ def test_a_task_that_is_being_woken_still_hears(path):
 
 
 def test_what_is_told_meanwhile_is_lost_on_one_that_hears_no_more(path, monkeypatch):
-    wake = sleeping.Sleeper._wake
+    look = sleeping.Sleeper.look
 
-    def wake_deaf(self, outcome):
-        self.end()
-        wake(self, outcome)
+    def look_deaf(self, **how):
+        look(self, **how)
+        if self.parked.done():
+            self.end()
 
-    monkeypatch.setattr(sleeping.Sleeper, "_wake", wake_deaf)
+    monkeypatch.setattr(sleeping.Sleeper, "look", look_deaf)
     assert not asyncio.run(heard_while_it_is_woken(path, 0.5))

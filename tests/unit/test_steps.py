@@ -14,7 +14,7 @@ import pytest
 import semlock
 from semlock._core import waits
 from semlock._core.capi import OK, TURN
-from semlock._waiting.steps import Call, Pause, Wins, insisting, run_async
+from semlock._waiting.steps import Call, Pause, insisting, run_async
 from semlock._waiting.waiter import run
 from support import Child, Strike
 
@@ -52,7 +52,7 @@ def in_a_thread(steps, lock=None):
 
 
 def in_a_task(steps, lock=None):
-    return asyncio.run(run_async(steps, Wins([lock] if lock else [])))
+    return asyncio.run(run_async(steps, [lock] if lock else []))
 
 
 both = pytest.mark.parametrize("drive", [in_a_thread, in_a_task], ids=["thread", "task"])
@@ -236,7 +236,7 @@ def test_an_interrupt_anywhere_behind_a_sleep_gives_back_no_win_of_another_task(
 
     for at in itertools.count(1):
         lock = OneOfALock()
-        coroutine = run_async(steps(), Wins([lock]))
+        coroutine = run_async(steps(), [lock])
 
         def operation(task=coroutine):
             with contextlib.suppress(StopIteration):

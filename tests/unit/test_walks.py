@@ -69,9 +69,9 @@ WALKS = {
     "acquire": Walk("lock.acquire", 2, 2, f"{LOCK}; lock.acquire(); lock.release()"),
     "release": Walk("lock.release", 1, 1, f"{LOCK}; lock.acquire()"),
     "contended acquire": Walk("lock.acquire", 14, 4, LOCK, LIVES),
-    "take-over from a dead holder": Walk("lock.acquire", 70, 17, LOCK, "ends"),
+    "take-over from a dead holder": Walk("lock.acquire", 54, 10, LOCK, "ends"),
     "contended AsyncLock, first use": Walk(
-        "lambda: asyncio.run(take(lock))", 115, 19, "lock = AsyncLock(path)", LIVES
+        "lambda: asyncio.run(take(lock))", 55, 11, "lock = AsyncLock(path)", LIVES
     ),
     "TaskLock()": Walk(
         "lambda: task.TaskLock(path, owner)", 52, 16, "owner = task.owner_for()"
