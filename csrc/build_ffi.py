@@ -17,6 +17,12 @@ LIMITED_API = not sysconfig.get_config_var("Py_GIL_DISABLED") and (
     sys.implementation.name == "cpython"
 )
 
+FLAGS = ["-std=c11", "-O2"]
+if sys.implementation.name == "cpython":
+    # Calls inside of the core are direct, and need no look-up by name when they come first.
+    # CPython's headers export the module's entry; elsewhere that is not known.
+    FLAGS.append("-fvisibility=hidden")
+
 ffi = FFI()
 ffi.cdef((HERE / "semlock_api.h").read_text(encoding="utf-8"))
 ffi.set_source(
@@ -26,7 +32,7 @@ ffi.set_source(
     include_dirs=["csrc"],
     define_macros=macros(),
     depends=[f"csrc/{path.relative_to(HERE)}" for path in HERE.rglob("*.h")],
-    extra_compile_args=[] if sys.platform == "win32" else ["-std=c11", "-O2"],
+    extra_compile_args=[] if sys.platform == "win32" else FLAGS,
     # Older C libraries have the calls for threads and forks in a library of their own.
     extra_link_args=[] if sys.platform == "win32" else ["-pthread"],
     py_limited_api=LIMITED_API,
