@@ -148,8 +148,8 @@ def _claims() -> ModuleType:
 _core.claims.append(_claims)
 
 if not TYPE_CHECKING:
-    # A module is imported when one of its names is used first: only those who use tasks pay for
-    # asyncio, and the command pays for little more than one verb.
+    # A module is imported when one of its names is used first, or by `from semlock import name`:
+    # only those who use tasks pay for asyncio, and the command pays for little more than one verb.
     _LATER = {
         "AsyncKernelLock": "semlock._locks.async_kernel",
         "AsyncLock": "semlock._locks.async_lock",
@@ -202,12 +202,10 @@ if not TYPE_CHECKING:
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})
 
-    # A program has what most use from the start.  Otherwise the first use could come in a child
-    # that a thread forked, after chroot(), or when no descriptor is left.
+    # A program has Lock from the start, with all that its methods need: the first use may come in a
+    # child that a thread forked, after chroot(), or when no descriptor is left.
     if not argv or basename(argv[0]) not in ("semlock", "semlock.exe", "-m"):
-        for _name in ("Lock", "SemlockError", "acquire_all", "acquire_any", "clean", "status"):
-            __getattr__(_name)
-        del _name
+        __getattr__("Lock")
 
 
 if "SEMLOCK_TRACE" in environ:

@@ -23,8 +23,7 @@ from semlock._cli.systems import Eye, KernelEye, eye_of
 from semlock._cli.waiting import Teller
 from semlock._core import capi, inside, waits
 from semlock._core.errors import LockPathError
-from semlock._core.paths import READERS
-from semlock._core.queues import PREFIX
+from semlock._core.paths import PREFIX, READERS
 from semlock._core.status import was_removed
 from semlock._locks.readers import names_of_readers
 from semlock._waiting.notice import Notice

@@ -23,7 +23,7 @@ from semlock._cli.systems import Eye, audit, policy_of
 from semlock._core.cleaning import leftovers
 from semlock._core.errors import LockTimeoutError
 from semlock._core.identity import ALIVE
-from semlock._core.queues import PREFIX
+from semlock._core.paths import PREFIX
 from semlock._core.status import remove_exactly
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -261,7 +261,7 @@ class Instance:
 
     def keeper(self, path: str) -> str | None:
         """Name the user who alone may remove it, beside root; ``None`` if this one may too."""
-        from semlock._core.sticky import keeper_of  # noqa: PLC0415 - for stale ones only
+        from semlock._core.verdicts import keeper_of  # noqa: PLC0415 - for stale ones only
 
         return keeper_of(path, self)
 

@@ -17,11 +17,11 @@ import stat
 from time import time
 
 from semlock import _core
-from semlock._core import capi, inside, registry
+from semlock._core import capi, inside
 from semlock._core.errors import LockPathError, LockTimeoutError
 from semlock._core.folders import Folder, Leftover, as_far_as_it_goes, opened_here
-from semlock._core.paths import READERS
-from semlock._core.queues import PREFIX, is_queue, is_ticket, queue_of
+from semlock._core.paths import PREFIX, READERS
+from semlock._core.queues import is_queue, is_ticket, queue_of
 from semlock._core.records import decode_text
 from semlock._core.status import LockStatus, is_unfinished, look_at, remove_exactly, was_removed
 from semlock._core.verdicts import GRACE
@@ -137,33 +137,14 @@ def _belonging_to(only: str, names: list[str], folder: Folder) -> list[str]:
     return [n for n in names if n in chosen or n == queue or _is_private(n)]
 
 
-_swept: set[str] = set()
-_SWEPT_LIMIT = 1000
-# A forked child sweeps anew: otherwise the children of a server, each of which keeps a file and
-# ends by os._exit, would leave more and more of them.
-registry.on_fork(_swept.clear)
-
-
 def sweep(directory: str) -> None:
-    """Remove dead processes' temporary files in a directory, once for each directory.
-
-    Errors are ignored, as the caller wants something else.
-
-    """
-    if directory in _swept:
-        return
-    if len(_swept) >= _SWEPT_LIMIT:
-        _swept.clear()
-    _swept.add(directory)
-    try:
-        with Folder(directory) as folder:
-            search = _Search(folder.open())
-            for name in os.listdir(folder.listed):
-                if _is_private(name) or is_queue(name):
-                    for leftover in as_far_as_it_goes(search.at(name)):
-                        _remove(leftover)
-    except (OSError, ImportError):
-        return  # ImportError: the interpreter is ending
+    """Remove dead processes' temporary files in a directory."""
+    with Folder(directory) as folder:
+        search = _Search(folder.open())
+        for name in os.listdir(folder.listed):
+            if _is_private(name) or is_queue(name):
+                for leftover in as_far_as_it_goes(search.at(name)):
+                    _remove(leftover)
 
 
 # ---------------------------------------------------------------- names

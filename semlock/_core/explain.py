@@ -221,7 +221,7 @@ def _held_by(lock: BaseLock, found: LockStatus | None, of_empty: str | None = No
 
 
 def _way_to_read(path: str) -> str:
-    from semlock._core.sticky import is_mine, owner_of  # noqa: PLC0415 - for an error only
+    from semlock._core.verdicts import is_mine, owner_of  # noqa: PLC0415 - for an error only
 
     if is_mine(path):
         return f"Its holder can be judged when you may read it: chmod u+rw {path}"
@@ -243,7 +243,10 @@ def of_another_system(found: LockStatus) -> tuple[LockInfo | None, str]:
     """Read a record that isn't of the asked lock system, and name the system that it is of."""
     content = found.content
     if content and not found.unfinished:
-        of = _core.claims[0]()
+        try:
+            of = _core.claims[0]()
+        except (ImportError, OSError):
+            return None, ""  # after chroot() or without a descriptor no module can be loaded
         for system in (of.task, of.sidecar, of.feature):
             info = system(found.path, content, True)
             if info is not None:
@@ -259,7 +262,7 @@ def of_another_system(found: LockStatus) -> tuple[LockInfo | None, str]:
 
 def forbidden_error(found: LockStatus, code: int) -> PermissionError:
     """Say why a lock can't be removed by this user, and who can do it."""
-    from semlock._core.sticky import owner_of  # noqa: PLC0415 - for an error only
+    from semlock._core.verdicts import owner_of  # noqa: PLC0415 - for an error only
 
     return PermissionError(
         code,

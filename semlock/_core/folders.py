@@ -8,7 +8,8 @@ import stat
 import sys
 
 from semlock._core import capi
-from semlock._core.queues import PREFIX, is_ticket
+from semlock._core.paths import PREFIX
+from semlock._core.queues import is_ticket
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

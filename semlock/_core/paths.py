@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from semlock._core.errors import LockPathError
     from semlock._core.status import StrPath
 
+PREFIX = ".semlock-"  # of the core's own files, which it makes beside locks
 READERS = ".readers"  # behind a shared lock's path: where its readers are
 
 

@@ -9,13 +9,13 @@ import os
 import sys
 
 from semlock._core import capi
+from semlock._core.paths import PREFIX
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus
 
-PREFIX = ".semlock-"
 _SUFFIX = ".queue"
 _TICKET_DIGITS = 16
 WHO = ".who"  # suffix of a ticket's name: a file about its owner

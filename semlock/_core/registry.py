@@ -8,6 +8,7 @@ import sys
 from _weakref import ref
 
 from semlock._core import capi, events, inside, waits
+from semlock._core.paths import PREFIX
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -102,6 +103,45 @@ def release_now(lock: InFiles) -> None:
     """Release a lock completely, however often it was acquired, without errors."""
     inside.native(lock).reentrant = 0
     events.release(lock)
+
+
+# ---------------------------------------------------------------- leftovers
+
+_swept: set[str] = set()
+_SWEPT_LIMIT = 1000
+# A forked child sweeps anew: otherwise the children of a server, each of which keeps a file and
+# ends by os._exit, would leave more and more of them.
+on_fork(_swept.clear)
+
+_loads = False
+
+
+def sweep(directory: str) -> None:
+    """Remove dead processes' temporary files in a directory, once for each directory.
+
+    What removes them is loaded when there may be some.  Errors are ignored, as the caller wants
+    something else: after chroot() or without a descriptor the module can't be loaded.
+    """
+    global _loads  # noqa: PLW0603 - there is one such module
+    # A child that is forked while another thread loads it would wait for that thread's import
+    # for ever.  In such a child this stays true, and nothing is swept.
+    if directory in _swept or _loads:
+        return
+    if len(_swept) >= _SWEPT_LIMIT:
+        _swept.clear()
+    _swept.add(directory)
+    try:
+        # One name is that of the file that was just kept.
+        if sum(name.startswith(PREFIX) for name in os.listdir(directory)) < 2:
+            return
+        try:
+            _loads = True
+            from semlock._core import cleaning  # noqa: PLC0415 - most directories need none
+        finally:
+            _loads = False
+        cleaning.sweep(directory)
+    except (OSError, ImportError):
+        return  # ImportError also while the interpreter is ending
 
 
 # ---------------------------------------------------------------- the end

@@ -17,7 +17,7 @@ from time import monotonic_ns
 from semlock._core import events, inside, registry
 from semlock._core.capi import KEPT, OK, this_thread
 from semlock._core.errors import LockTimeoutError
-from semlock._core.queues import PREFIX
+from semlock._core.paths import PREFIX
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

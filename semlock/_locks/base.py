@@ -15,6 +15,7 @@ from semlock._core import events, explain, inside
 from semlock._core.identity import ALIVE, this_process
 from semlock._core.outcomes import FAIR, FORKED, HELD, LOOK, LOST, MINE, NESTED, OK, TURN
 from semlock._core.seconds import FOREVER, checked_timeout
+from semlock._locks import mine
 from semlock._locks.lock_object import LockObject
 from semlock._locks.options import OWN_TIMEOUT, Acquired
 from semlock._waiting.steps import insisting
@@ -186,8 +187,6 @@ class BaseLock(LockObject):
 
     def _refuse_if_own(self, holder: BaseLock, frame: FrameType, timeout: float | None) -> None:
         """Raise ``LockDeadlockError`` if this object, which holds, is the caller's."""
-        from semlock._locks import mine  # noqa: PLC0415 - for those who may wait for themselves
-
         mine.refuse_if_own(holder, self, frame, timeout)
 
     def _try_in_turn(self, waiter: Attempt) -> int:
@@ -214,8 +213,6 @@ class BaseLock(LockObject):
             if outcome == MINE:
                 if waiter is None:
                     return False
-                from semlock._locks import mine  # noqa: PLC0415 - only for those who wait
-
                 mine.refuse(self, frame)
                 outcome = HELD
             if outcome in (HELD, LOOK):
@@ -265,8 +262,6 @@ class BaseLock(LockObject):
                 and inside.is_of_thread(own)
                 and not self._ends_in_time(own, None if waiter is None else waiter.left)
             ):
-                from semlock._locks import mine  # noqa: PLC0415 - only for those who wait
-
                 mine.refuse(own, frame)
         if found.reason is not None:
             # Only a policy that the user has given removes the lock of a live holder.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import FunctionType
-
 from semlock._core import capi
 from semlock._core.identity import this_process
 from semlock._core.options import DEFAULTS
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
 
     from semlock._core.identity import Process
     from semlock._core.options import LockOptions
+
+_Function: Any = type(lambda: None)  # `types` has it too, but is one more file to load
 
 
 class FileLock(InFiles, BaseLock):
@@ -37,7 +37,7 @@ del _method
 def called_by_its_name(kind: Any) -> Any:
     """Give a class that shares the making of another a copy of it with the class's name."""
     shared = kind.__init__
-    own = FunctionType(
+    own = _Function(
         shared.__code__, shared.__globals__, "__init__", shared.__defaults__, shared.__closure__
     )
     own.__kwdefaults__ = shared.__kwdefaults__

@@ -70,6 +70,9 @@ class LockObject(WithOptions, Store):
         self._policy = options["policy"]
         self._retry = options["retry"]
         self._heartbeat = options["heartbeat"]
+        if self._heartbeat is not None:
+            # A lock that was made is ready: after chroot() no module can be loaded.
+            from semlock._locks import heartbeat as _  # noqa: F401, PLC0415 - threads, for those who ask
         self._on_lost = options["on_lost"]
         self._on_wait = options["on_wait"]
         cancel_check = options["cancel_check"]

@@ -12,13 +12,12 @@ import sys
 
 from semlock._core import capi, events, explain, registry, waits
 from semlock._core.capi import BURSTS, POOL, release_lock, this_thread, try_anyway, try_lock
-from semlock._core.cleaning import sweep
 from semlock._core.errors import LockTimeoutError
 from semlock._core.options import taken
 from semlock._core.outcomes import FAIR, KEPT, NESTED, NO_TURNS, OK
 from semlock._core.paths import absolute
 from semlock._core.status import look_at, remove_exactly
-from semlock._core.sticky import may_make_locks_beside
+from semlock._core.verdicts import may_make_locks_beside
 from semlock._stores import holders
 from semlock._stores.file_record import FileRecord, by_object
 from semlock._waiting.waiter import Waiter, run
@@ -258,7 +257,7 @@ class InFiles(FileRecord):
     def _note_kept_claim(self) -> None:
         # From now on it keeps a file here while it idles, so it removes those of killed processes.
         registry.first_claim_kept()
-        sweep(os.path.dirname(self.path))
+        registry.sweep(os.path.dirname(self.path))
 
     def _end(self, endings: int) -> None:
         # A release whose outcome an exception has hidden may have kept a claim.

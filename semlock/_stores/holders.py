@@ -7,7 +7,7 @@ one file, and one object of this process holds it.
 from __future__ import annotations
 
 import os
-from weakref import ref
+from _weakref import ref
 
 from semlock._core import capi, inside, registry
 from semlock._core.errors import LockRecordError

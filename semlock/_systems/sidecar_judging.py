@@ -9,7 +9,7 @@ from semlock._core.capi import this_thread
 from semlock._core.errors import LockTimeoutError
 from semlock._core.identity import ALIVE
 from semlock._core.status import remove_exactly
-from semlock._core.sticky import may_make_locks_beside
+from semlock._core.verdicts import may_make_locks_beside
 from semlock._locks.lock import FileLock
 from semlock._systems.sidecar_target import is_being_reclaimed
 from semlock._systems.sidecar_terms import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from semlock._core import capi
-from semlock._core.paths import absolute
-from semlock._core.queues import PREFIX
+from semlock._core.paths import PREFIX, absolute
 from semlock.retry import Growing
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -7,7 +7,7 @@ from time import monotonic
 from semlock._core import explain, inside, registry
 from semlock._core.errors import LockLostError
 from semlock._core.status import remove_exactly
-from semlock._core.sticky import may_make_locks_beside
+from semlock._core.verdicts import may_make_locks_beside
 from semlock._locks.base import ENDLESS
 from semlock._locks.lock import FileLock
 from semlock._systems.task_reclaim import (

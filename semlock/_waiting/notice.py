@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from semlock._core import explain, inside
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -13,6 +11,8 @@ if TYPE_CHECKING:
 
     from semlock._core.status import LockStatus
 
+
+inf = float("inf")  # `math` would be one more file to load
 _FIRST_GAP = 1.0
 _LONGEST_GAP = 60.0
 _GROWTH = 2.0

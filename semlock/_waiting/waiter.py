@@ -10,12 +10,12 @@ from __future__ import annotations
 import errno
 import sys
 import time
-from math import inf
-from weakref import ref
+from _weakref import ref
 
 from semlock._core import capi, events, explain, inside, registry, waits
 from semlock._core.capi import POOL
 from semlock._core.seconds import saturated
+from semlock._waiting.notice import inf, notice_of
 from semlock._waiting.steps import FIRST_PAUSE, LONGEST_PAUSE, chance, growing_pauses
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -101,8 +101,6 @@ class Stoppable:
         call, check = inside.on_wait(lock), inside.cancel(lock)
         if call is logger is check is None:
             return None
-        from semlock._waiting.notice import notice_of  # noqa: PLC0415 - for those who are told
-
         return notice_of(lock, status or lock.status, call, logger)
 
     def stop(self) -> None:
