@@ -191,7 +191,10 @@ class BaseLock(LockObject):
 
     def _try_in_turn(self, waiter: Attempt) -> int:
         """Try again after a pause, unless an earlier waiter comes first."""
-        if waiter.in_turn(fair=self._native.turns == FAIR):
+        native = self._native
+        if native.held and native.by_object and native.reentrant:
+            return self._try_again()  # it is acquired once more, which keeps no waiter out
+        if waiter.in_turn(fair=native.turns == FAIR):
             return self._try_again()
         # Later waiters judge too: the first one may be a stopped process.
         return HELD if waiter.judge is None and not self._look_is_due() else LOOK

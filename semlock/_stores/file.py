@@ -43,6 +43,7 @@ _FIRST_LOOK = 10_000_000
 _LAST_LOOK = 200_000_000
 
 _RECLAIM_PATIENCE = 0.002
+_NEST_PAUSE = 0.05
 _RECORDS_KEPT = 32
 
 # Records that locks of this process share: a thousand without a tag need one.  Tags may all differ.
@@ -103,6 +104,10 @@ class InFiles(FileRecord):
             native.reentrant = 1
         if held_by is not None:
             native.by_object = by_object("task" if self._for_tasks else "thread", held_by)
+            if given["reentrant"] and native.by_object and self._cancel is None:
+                # Threads that wait by this object may acquire with one that wins by it, and no
+                # event tells them of that: they try as often as a cancel_check is asked.
+                self._cancel = bool, _NEST_PAUSE
         native.turns = FAIR if given["fair"] else self._turns
         native.vouched = self._policy is None
         native.strict = self._strict

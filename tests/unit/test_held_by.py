@@ -256,6 +256,29 @@ def test_a_second_writer_of_the_object_waits_for_readers_too(path):
 
 
 @pytest.mark.parametrize("kind", [semlock.Lock, semlock.KernelLock])
+def test_threads_that_wait_by_one_object_all_acquire_when_one_of_them_does(tmp_path, kind):
+    holder = kind(tmp_path / "x")
+    holder.acquire()
+    lock, begun = kind(tmp_path / "x", held_by="object", reentrant=True), []
+
+    def work():
+        begun.append(1)
+        lock.acquire(timeout=5)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(begun) == 3, "all have begun")
+    time.sleep(0.05)
+    holder.release()
+    for thread in threads:
+        thread.join()
+    assert lock.count == 3
+    for _ in threads:
+        lock.release()
+
+
+@pytest.mark.parametrize("kind", [semlock.Lock, semlock.KernelLock])
 def test_threads_that_share_a_counting_object_lose_no_count(tmp_path, kind):
     lock = kind(tmp_path / "x", held_by="object", reentrant=True)
 
