@@ -85,7 +85,10 @@ def _action(options: Options) -> Action:
         verb = find(options.verb)
         assert verb is not None
         module, function = verb.where
-    if "SEMLOCK_URL" in os.environ or any("://" in word for word in options.locks):
+    # On Windows the second letter of a path may be a colon too.
+    if "SEMLOCK_URL" in os.environ or any(
+        ":/" in word[2:] or "@" in word for word in options.locks
+    ):
         from semlock._cli import engines  # noqa: PLC0415 - where one may be meant
 
         if engines.are_meant(options):

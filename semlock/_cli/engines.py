@@ -15,7 +15,7 @@ from semlock._cli.table import find
 from semlock._cli.waiting import Teller
 from semlock._core import inside
 from semlock._core.errors import LockEngineError, LockTimeoutError
-from semlock._engines.address import Address, is_address, no_engine
+from semlock._engines.address import Address, is_address, is_misspelt, no_engine
 from semlock._engines.space import connect_to
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -47,10 +47,14 @@ def _is_engines(word: str, options: Options) -> bool:
     With ``SEMLOCK_URL``, a word without a slash does; ``./name`` is a file then, and so is a lock
     of another lock system.
     """
+    if is_address(word):
+        return True
+    if _is_misspelt(word):
+        raise UsageError(
+            f"{no_engine()}; a file of such a name is written ./NAME", find(options.verb)
+        )
     if "://" in word:
-        if not is_address(word) and _is_misspelt(word):
-            raise UsageError(no_engine(), find(options.verb))
-        return is_address(word)
+        return False
     if URL not in os.environ or options.verb not in _OF_LOCKS:
         return False
     return os.sep not in word and "/" not in word and not (options.dialect or options.kernel)
@@ -58,8 +62,9 @@ def _is_engines(word: str, options: Options) -> bool:
 
 def _is_misspelt(word: str) -> bool:
     """Tell whether a word looks like an address, and can be no path here."""
-    scheme = word.partition("://")[0]
-    return scheme.replace("+", "").isalnum() and not os.path.lexists(f"{scheme}:")
+    scheme, sign, _ = word.partition("://")
+    plain = bool(sign) and scheme.replace("+", "").isalnum()
+    return (plain and not os.path.lexists(f"{scheme}:")) or is_misspelt(word)
 
 
 def act(options: Options) -> int:

@@ -17,7 +17,7 @@ from semlock._core.errors import (
     LockTimeoutError,
     NotHeldError,
 )
-from semlock._core.paths import READERS
+from semlock._core.paths import READERS, address_error, engine_of
 from semlock._core.records import decode_text
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     from semlock._locks.lock_object import LockObject
 
 _AT_ONCE = 0.05
-
-# What the addresses of engines begin with.
-ENGINES = (
-    "etcd", "etcds", "file", "postgresql", "postgres", "redis", "rediss", "valkey", "valkeys",
-)  # fmt: skip
 
 # What the system says of a path whose directory is missing; -3 is Windows' ERROR_PATH_NOT_FOUND.
 NO_DIRECTORY = (-errno.ENOENT, -errno.ENOTDIR, -3)
@@ -64,12 +59,8 @@ def _status(lock: LockObject) -> LockStatus | None:
 def os_error(path: str, code: int, *, makes_dirs: bool = False) -> OSError:
     """Say why the system refused to create the lock file, and its directories if it should."""
     if code in NO_DIRECTORY:
-        if "://" in path and (scheme := _engine_of(path)):
-            return LockPathError(
-                f"the address of an engine ({scheme}://) is no path of a file: use "
-                "semlock.connect(ADDRESS).Lock(NAME)",
-                code=-code,
-            )
+        if scheme := engine_of(path):
+            return address_error(scheme)
         return LockPathError(
             f"{path} can't be created: {_why_not_in(os.path.dirname(path), makes_dirs)}",
             path=path,
@@ -116,12 +107,6 @@ def kernel_error(path: str, code: int) -> OSError:
             ": the descriptor is not open, or not open for writing, which this filesystem asks"
         )
     return OSError(-code, words, path)
-
-
-def _engine_of(path: str) -> str | None:
-    """Give the scheme if what was made a path is the address of an engine."""
-    scheme = path.partition("://")[0].rpartition(os.sep)[2].lower()
-    return scheme if scheme in ENGINES else None
 
 
 def _lowest(path: str) -> str:

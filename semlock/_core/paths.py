@@ -13,11 +13,37 @@ if TYPE_CHECKING:
 PREFIX = ".semlock-"  # of the core's own files, which it makes beside locks
 READERS = ".readers"  # behind a shared lock's path: where its readers are
 
+# What the addresses of engines begin with.
+ENGINES = (
+    "etcd", "etcds", "file", "postgresql", "postgres", "redis", "rediss", "valkey", "valkeys",
+)  # fmt: skip
+
 
 def _refusal(message: str, path: str, code: int) -> LockPathError:
     from semlock._core.errors import LockPathError  # noqa: PLC0415 - not on the way of a good path
 
     return LockPathError(message, path=path, code=code)
+
+
+def engine_of(path: str) -> str:
+    """Give the scheme if a path was meant as an engine's address, also one with a slash only.
+
+    ``pathlib`` makes one slash of two.  A directory whose name is a scheme and a colon makes it a
+    path.
+    """
+    start, colon, _ = path.partition(":/")
+    scheme = start.rpartition(os.sep)[2].lower()
+    return scheme if colon and scheme in ENGINES and not os.path.lexists(start + ":") else ""
+
+
+def address_error(scheme: str) -> LockPathError:
+    """Refuse an address as a path, without what it says: it may have a password."""
+    return _refusal(
+        f"the address of an engine ({scheme}://) is no path of a file: use "
+        "semlock.connect(ADDRESS).Lock(NAME)",
+        f"{scheme}://",
+        errno.ENOENT,
+    )
 
 
 def _here(path: str) -> str:
@@ -60,6 +86,8 @@ def absolute(path: StrPath) -> str:
         _refuse_unwritable(text)
     # Most paths are absolute and plain: they are not changed.
     if text[0] != "/" or os.sep != "/" or "/." in text or "//" in text:
+        if ":/" in text and (scheme := engine_of(text)):
+            raise address_error(scheme)
         text = os.path.join(_here(text), text) if os.sep == "/" else os.path.abspath(text)
         if text.endswith(("/.", "/..")):
             raise _refusal(

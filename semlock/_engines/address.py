@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -61,6 +62,24 @@ def is_address(text: object) -> bool:
     )
 
 
+# What is no address, and is meant as one: an engine's scheme with a slash too few or another
+# letter for its colon, or any scheme with a user and a password.
+_MEANT = re.compile(
+    r"(?P<scheme>ENGINE):[/\\]|(?:ENGINE)[:;].*@|(?:ENGINE)/+[^/@]*:[^/@]+@"
+    r"|(?P<other>[a-z][a-z0-9+.-]*):/+(?:[^/@]*:[^/@]+@)".replace("ENGINE", "|".join(ENGINES)),
+    re.IGNORECASE,
+)
+
+
+def is_misspelt(text: str) -> bool:
+    """Tell whether a word was meant as an engine's address, and is neither one nor a file."""
+    found = _MEANT.match(text)
+    if found is None or is_address(text) or os.path.lexists(text):
+        return False
+    scheme = found["scheme"] or found["other"]
+    return scheme is None or not os.path.lexists(f"{scheme}:")
+
+
 def no_engine() -> str:
     """Say which addresses there are; not what was given, which may have a password."""
     return "an engine's address begins with one of " + ", ".join(f"{e}://" for e in ENGINES)
@@ -109,7 +128,7 @@ class Address:
             self.hosts = [_host(place, self.row.port) for place in places.split(",")]
         except ValueError:
             raise ValueError(
-                f"an address is {scheme}://[USER:PASSWORD@]HOST[:PORT][,HOST...]; of "
+                f"an address is {scheme}://[LOGIN@]HOST[:PORT][,HOST...]; of "
                 "one that was given, the hosts can't be read"
             ) from None
         if parts.fragment:

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from _thread import start_new_thread
 from contextlib import suppress
 from time import monotonic
+from weakref import ref
 
 from semlock._core import callbacks, registry
 from semlock._core.capi import this_thread
@@ -35,23 +38,31 @@ _SHORT = 0.25
 
 # The clients of the parent process: their connections must not be closed by the child.
 _parents: list[Client] = []
-_mine: list[Client] = []
+_mine: dict[int, ref[Client]] = {}
+# Those with an object that was deleted while it held: they go on until the process ends.
+_kept: set[Client] = set()
 
 
 class Client:
     """The connection of a space, and what its locks ask of it."""
 
-    def __init__(self, engine: Engine, address: Address, ttl: float) -> None:
+    closed = True  # until it is made
+
+    def __init__(
+        self, engine: Engine, address: Address, ttl: float, timeout: float | None = None
+    ) -> None:
         self.engine = engine
         self.address = address
         self.ttl = ttl
         self.guard = threading.RLock()
         self.keeper = Keeper(engine, ttl)
+        # How long a call may take that has no other limit.  A renewal has the keeper's.
+        self.patience = self.keeper.patience if timeout is None else timeout
         self._pid = os.getpid()
         self.calls = callbacks.Calls()  # what tasks ask for
         self._dropped: list[Any] = []  # objects that were deleted while they held
         self.closed = False
-        _mine.append(self)
+        _mine[id(self)] = ref(self)
 
     # ------------------------------------------------------------------ names and words
 
@@ -94,7 +105,7 @@ class Client:
         """Make a request, and again if there was no answer, until the time is over."""
         self._refuse()
         began = monotonic()
-        limit = self.keeper.patience if timeout is None else timeout
+        limit = self.patience if timeout is None else timeout
         pause = 0.02
         while True:
             left = limit - (monotonic() - began)
@@ -172,9 +183,7 @@ class Client:
 
     def _take_out(self, ticket: Ticket) -> None:
         try:
-            self.engine.leave(
-                ticket.name, ticket.token, within=min(_SHORT, self.keeper.patience)
-            )
+            self.engine.leave(ticket.name, ticket.token, within=min(_SHORT, self.patience))
         except (Away, Refused):
             self.keeper.abandon(ticket)
         except BaseException:
@@ -188,13 +197,16 @@ class Client:
         try:
             self.keeper.discard(ticket)
             ticket.state = GONE
-            was_there = self.engine.leave(
-                ticket.name, ticket.token, within=self.keeper.patience
-            )
-        except (Away, Refused):
+            if lost and self.keeper.failure is not None:  # it is away, and the thread asks it
+                self.keeper.abandon(ticket)
+                return LOST
+            was_there = self.engine.leave(ticket.name, ticket.token, within=self.patience)
+        except (Away, Refused) as failure:
             # Its lease was good until now.  The engine hears of the release later, or the lease
             # ends.
             self.keeper.abandon(ticket)
+            if lost:
+                self.keeper.failure = str(failure)  # so that the error asks no more
             return LOST if lost else OK
         except BaseException:
             self._take_out(ticket)
@@ -232,8 +244,9 @@ class Client:
     @staticmethod
     def holder_by(token: str) -> Any:
         """Find an object of this process that holds by an entry, in any of its spaces."""
-        for client in tuple(_mine):  # others may close meanwhile
-            ticket = client.keeper.tickets.get(token)
+        for one in tuple(_mine.values()):  # others may close meanwhile
+            client = one()
+            ticket = None if client is None else client.keeper.tickets.get(token)
             lock = None if ticket is None or ticket.lock is None else ticket.lock()
             if lock is not None and lock.holds_by(ticket):
                 return lock
@@ -242,6 +255,7 @@ class Client:
     def keep(self, lock: Any) -> None:
         """Keep an object that was dropped while it held."""
         self._dropped.append(lock)
+        _kept.add(self)
         ticket = lock.ticket
         if ticket is not None:
             ticket.lock = lambda: lock
@@ -258,8 +272,23 @@ class Client:
         self.engine.close()
         self.keeper.close()
         self.calls.end()
-        with suppress(ValueError):
-            _mine.remove(self)
+        _mine.pop(id(self), None)
+        _kept.discard(self)
+
+    def __del__(self) -> None:
+        if self.closed or self.is_parents() or sys.is_finalizing():
+            return
+        if any(ticket.state == HOLDS for ticket in list(self.keeper.tickets.values())):
+            _kept.add(self)  # it was dropped in a circle with a lock, whose turn comes later
+            return
+        self.closed = self.keeper.closed = True
+        _mine.pop(id(self), None)
+        # Closing may wait for the engine, and this thread may be any.
+        with suppress(RuntimeError):
+            start_new_thread(_close, (self.engine, self.keeper, self.calls))
+        from warnings import warn  # noqa: PLC0415 - for those who close nothing
+
+        warn(f"the space {self.address.shown} was not closed", ResourceWarning, 1, source=self)
 
     def _end(self, ticket: Ticket) -> None:
         ticket.end()
@@ -270,10 +299,19 @@ class Client:
             ticket.wake()
 
 
+def _close(engine: Engine, keeper: Keeper, calls: callbacks.Calls) -> None:
+    """Close what a space has used that was dropped."""
+    with suppress(Exception):
+        engine.close()
+    keeper.end()
+    calls.end()
+
+
 def _forget() -> None:
     """Keep the parent's connections as they are: to close one here could end the parent's."""
-    _parents.extend(_mine)
+    _parents.extend(client for one in _mine.values() if (client := one()) is not None)
     _mine.clear()
+    _kept.clear()
 
 
 registry.on_fork(_forget)

@@ -373,9 +373,11 @@ class DirectoryEngine:
             self._hearing.release()
 
 
-def connect(address: Address, *, ttl: float, client: str) -> DirectoryEngine:
+def connect(
+    address: Address, *, ttl: float, client: str, within: float | None = None
+) -> DirectoryEngine:
     """Look at a directory."""
-    del client  # each lease has a name of its own
+    del client, within  # each lease has a name of its own, and nothing is asked of a server
     try:
         return DirectoryEngine(address, ttl=ttl)
     except OSError as error:

@@ -81,8 +81,8 @@ class Fact(NamedTuple):
 class Engine(Protocol):
     """A connection to an engine.  All calls may come from several threads at once.
 
-    It is made by the function ``connect(address, *, ttl, client)`` of its module, which raises
-    ``Away`` or ``Refused``.  ``client`` is a name of this space alone, for its news.
+    It is made by the function ``connect(address, *, ttl, client, within)`` of its module, which
+    raises ``Away`` or ``Refused``.  ``client`` is a name of this space alone, for its news.
     """
 
     def enter(

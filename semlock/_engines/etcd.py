@@ -41,12 +41,12 @@ _MOST_OPERATIONS = 128  # in one transaction, by etcd's default
 _GONE = Place(GONE)
 
 
-def connect(address: Address, *, ttl: float, client: str) -> Etcd:
+def connect(address: Address, *, ttl: float, client: str, within: float | None = None) -> Etcd:
     """Connect to an etcd, and see that it answers."""
     del client  # a session has its lease's number as its name
     engine = Etcd(address, ttl)
     try:
-        engine.names(within=min(5.0, max(2.0, ttl)))
+        engine.names(within=min(5.0, max(2.0, ttl)) if within is None else within)
     except BaseException:
         engine.close()
         raise

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Leases are renewed so often in the time of one lease.
 _RENEWALS = 3
+_PATIENCE = 5.0
 _SHORTEST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 
@@ -40,7 +41,7 @@ class Keeper:
         self.engine = engine
         self.ttl = ttl
         # How long a request may take that has no other limit.
-        self.patience = min(5.0, ttl / _RENEWALS)
+        self.patience = min(_PATIENCE, ttl / _RENEWALS)
         self.tickets: dict[str, Ticket] = {}
         self.closed = False
         self.failure: str | None = None  # why the last renewal failed
@@ -77,9 +78,13 @@ class Keeper:
         if self._idle:
             self._wake.put(None)
 
-    def close(self) -> None:
-        """End the thread; the engine is closed already, which ends its sleep."""
+    def end(self) -> None:
+        """Have the thread end; the engine is closed already, which ends its sleep."""
         self._wake.put(None)
+
+    def close(self) -> None:
+        """End the thread, and wait for that."""
+        self.end()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             with suppress(RuntimeError):  # another thread has made it, and not started it yet

@@ -269,7 +269,7 @@ class EngineLock(BaseLock):
         if (sink := events.sink) is not None:
             sink.lost(self)
         found = None
-        if not at_once:
+        if not at_once and self.client.keeper.failure is None:  # else it would wait in vain
             with suppress(OSError):
                 found = self.status()
         if found is None:

@@ -240,8 +240,8 @@ class PostgresEngine:
                 ]
         return heard
 
-    def _listen(self, least: float = 0.0) -> None:
-        patience = max(self._patience, least)
+    def _listen(self, within: float | None = None) -> None:
+        patience = self._patience if within is None else within
         old, self._news = self._news, None
         if old is not None:
             old.close()
@@ -329,11 +329,12 @@ class PostgresEngine:
 
         return [*facts.of_postgresql(found, 2 * _MOST_WATCHED), *facts.timing(time)]
 
-    def check(self) -> None:
+    def check(self, within: float | None = None) -> None:
         """Connect, and make what is missing."""
-        self._ask("SELECT 1", within=max(self._patience, _FIRST_PATIENCE))
+        patience = max(self._patience, _FIRST_PATIENCE) if within is None else within
+        self._ask("SELECT 1", within=patience)
         try:
-            self._listen(_FIRST_PATIENCE)
+            self._listen(patience)
         except psycopg.Error as error:
             raise Away(f"{' '.join(str(error).split()):.200}") from None
 
@@ -357,11 +358,13 @@ class PostgresEngine:
 OWN = object()  # in a request: the number of the session's witness
 
 
-def connect(address: Address, *, ttl: float, client: str) -> PostgresEngine:
+def connect(
+    address: Address, *, ttl: float, client: str, within: float | None = None
+) -> PostgresEngine:
     """Connect to a database."""
     engine = PostgresEngine(address, ttl=ttl, client=client)
     try:
-        engine.check()
+        engine.check(within)
     except BaseException:
         engine.close()
         raise

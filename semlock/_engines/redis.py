@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import suppress
+from time import monotonic
 
 import redis
 from redis.backoff import NoBackoff
@@ -202,15 +203,15 @@ class RedisEngine:
             raise self._of_failure(error) from None
         return heard
 
-    def _listen(self) -> None:
+    def _listen(self, within: float | None = None) -> None:
         old, self._news = self._news, None
         if old is not None:
             with suppress(Exception):
                 old.disconnect()
-        one = self._kind(**self._options)
-        self._request(
-            self._patience, "SUBSCRIBE", f"{self._prefix}:news:{self._client}", connection=one
-        )
+        limit = self._patience if within is None else max(_LEAST, within)
+        limits = {"socket_connect_timeout": limit, "socket_timeout": limit}
+        one = self._kind(**(self._options | limits))
+        self._request(limit, "SUBSCRIBE", f"{self._prefix}:news:{self._client}", connection=one)
         self._news = one
         self._deaf = False
 
@@ -265,10 +266,11 @@ class RedisEngine:
 
         return [*facts.of_redis(info, settings), *facts.timing(time)]
 
-    def check(self) -> None:
+    def check(self, within: float | None = None) -> None:
         """Connect, and see that the server takes writes."""
+        end = monotonic() + (max(self._patience, _FIRST_PATIENCE) if within is None else within)
         try:
-            role = self._request(max(self._patience, _FIRST_PATIENCE), "ROLE")
+            role = self._request(end - monotonic(), "ROLE")
         except Refused as error:
             if "NOPERM" not in str(error):
                 raise
@@ -278,7 +280,7 @@ class RedisEngine:
                 f"{self._where} is a replica of {role[1].decode('ascii', 'replace')}:{role[2]}: "
                 "connect to the primary"
             )
-        self._listen()
+        self._listen(None if within is None else end - monotonic())
 
     def close(self) -> None:
         """Close all connections."""
@@ -314,11 +316,13 @@ def _of_error(error: Exception) -> Exception:
     return Refused(f"the server says: {text:.200}")
 
 
-def connect(address: Address, *, ttl: float, client: str) -> RedisEngine:
+def connect(
+    address: Address, *, ttl: float, client: str, within: float | None = None
+) -> RedisEngine:
     """Connect to a server."""
     engine = RedisEngine(address, ttl=ttl, client=client)
     try:
-        engine.check()
+        engine.check(within)
     except BaseException as error:
         engine.close()
         if isinstance(error, Away) and address.row.tls and "in time" in str(error):

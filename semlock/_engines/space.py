@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 USUAL_TTL = 15.0
 _SHORTEST_TTL = 0.5
 _LONGEST_TTL = 86400.0
+_SHORTEST_TIMEOUT = 0.05
 
 
 class Space:
@@ -243,20 +244,35 @@ def _limit(timeout: float | None) -> float | None:
     return None if timeout is None else checked_timeout(timeout)
 
 
-def checked_ttl(ttl: Any) -> float:
-    """Check the seconds of a lease."""
-    seconds = checked_pause(ttl, "ttl")
-    if not _SHORTEST_TTL <= seconds <= _LONGEST_TTL:
+def _checked(value: Any, what: str, least: float, most: float) -> float:
+    """Check a number of seconds that has bounds."""
+    try:
+        seconds = checked_pause(value, what)
+    except ValueError:
+        seconds = 0.0
+    if not least <= seconds <= most:
         raise ValueError(
-            f"ttl is {_SHORTEST_TTL} to {_LONGEST_TTL:.0f} seconds, not {ttl!r:.60}"
+            f"{what} is a number of seconds from {least} to {most:.0f}, not {value!r:.60}"
         )
     return seconds
+
+
+def _given(address: Address, what: str) -> float | None:
+    """Give the seconds that the address itself has for an option."""
+    text = address.query.pop(what, None)
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise ValueError(
+            f"the {what} in {address.shown} is seconds, not {text!r:.60}"
+        ) from None
 
 
 def connect(
     url: str,
     *,
     ttl: float | None = None,
+    timeout: float | None = None,
     prefix: str | None = None,
     ca: str | None = None,
     cert: str | None = None,
@@ -267,6 +283,8 @@ def connect(
     :url:     the engine: ``etcd://``, ``postgresql://``, ``redis://``; by TLS ``etcds://``,
               ``rediss://``; ``file:///directory`` without a server
     :ttl:     seconds after which a lock passes on whose holder renews it no more (15)
+    :timeout: seconds that connecting, and each request that has no other limit, as a release,
+              may take (a third of ``ttl``, 5 at most); libpq takes 2 at least to connect
     :prefix:  what the engine's keys begin with; spaces of different prefixes share no locks
     :ca:      of TLS: a file with the certificates to trust; the system's by default
     :cert:    of TLS: a file with the client's certificate, and ``key`` with its key
@@ -277,20 +295,19 @@ def connect(
             f"{address.shown} is followed by {address.path!r:.80}: connect to the engine without "
             "it, and name the lock then: connect(...).Lock(name)"
         )
-    return connect_to(address, ttl)
+    return connect_to(address, ttl, timeout)
 
 
-def connect_to(address: Address, ttl: float | None = None) -> Space:
+def connect_to(
+    address: Address, ttl: float | None = None, timeout: float | None = None
+) -> Space:
     """Connect to an engine whose address was read already."""
-    given = address.query.pop("ttl", None)
-    if ttl is None:
-        try:
-            ttl = USUAL_TTL if given is None else float(given)
-        except ValueError:
-            raise ValueError(
-                f"the ttl in {address.shown} is seconds, not {given!r:.60}"
-            ) from None
-    ttl = checked_ttl(ttl)
+    own_ttl, own_timeout = _given(address, "ttl"), _given(address, "timeout")
+    ttl = own_ttl if ttl is None else ttl
+    ttl = USUAL_TTL if ttl is None else _checked(ttl, "ttl", _SHORTEST_TTL, _LONGEST_TTL)
+    timeout = own_timeout if timeout is None else timeout
+    if timeout is not None:
+        timeout = _checked(timeout, "timeout", _SHORTEST_TIMEOUT, _LONGEST_TTL)
     row = address.row
     try:
         module = import_module(f"semlock._engines.{row.module}")
@@ -304,11 +321,11 @@ def connect_to(address: Address, ttl: float | None = None) -> Space:
         ) from None
     began = monotonic()
     try:
-        engine = module.connect(address, ttl=ttl, client=uuid.uuid4().hex)
+        engine = module.connect(address, ttl=ttl, client=uuid.uuid4().hex, within=timeout)
     except (Away, Refused) as failure:
         raise LockEngineError(
             f"{address.shown} could not be connected to, after "
             f"{monotonic() - began:.1f} s: {failure}",
             address=address.shown,
         ) from None
-    return Space(Client(engine, address, ttl))
+    return Space(Client(engine, address, ttl, timeout))

@@ -15,7 +15,7 @@ from semlock._core.capi import BURSTS, POOL, release_lock, this_thread, try_anyw
 from semlock._core.errors import LockTimeoutError
 from semlock._core.options import taken
 from semlock._core.outcomes import FAIR, KEPT, NESTED, NO_TURNS, OK
-from semlock._core.paths import absolute
+from semlock._core.paths import absolute, engine_of
 from semlock._core.status import look_at, remove_exactly
 from semlock._core.verdicts import may_make_locks_beside
 from semlock._stores import holders
@@ -211,7 +211,7 @@ class InFiles(FileRecord):
         if not self._make_dirs or outcome not in explain.NO_DIRECTORY:
             return False
         parent = os.path.dirname(self.path)
-        if explain.seems_a_home(parent):
+        if explain.seems_a_home(parent) or engine_of(parent):
             return False
         try:
             os.makedirs(parent, exist_ok=True)

@@ -62,6 +62,8 @@ SHOWN = {
         "requests per second while nothing changes | 400 | 200 | 200": 1000 * keeper._RENEWALS / space.USUAL_TTL == 200,
         "with a thousand waiters on one lock": "test_many_waiters_on_one_lock_come_in_order",
         "up to 1024 bytes in UTF-8": address.LONGEST_NAME == 1024,
+        "a third of `ttl`, 5 seconds at most": (keeper._RENEWALS, keeper._PATIENCE) == (3, 5),
+        "PostgreSQL's client takes 2 seconds": "test_a_timeout_bounds_connecting_and_a_release",
         "15 seconds by default": space.USUAL_TTL == 15,
         "60 seconds by default": directory_mount.slack_of("nfs4", "rw,hard") == 60,
         "`actimeo` of SMB, 1 second": directory_mount.slack_of("cifs", "rw") == 1,

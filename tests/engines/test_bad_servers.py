@@ -139,6 +139,43 @@ def test_a_server_that_answers_slowly(scheme, request):
             goes_on_after(space, proxy.delay)
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_timeout_bounds_connecting_and_a_release(scheme, request):
+    server = request.getfixturevalue(f"{scheme}_server")
+    # libpq takes 2 s at least to connect; the others' own would be 5 s.
+    longest = {"postgresql": 4.0}.get(scheme, 2.0)
+    options = {"prefix": uuid.uuid4().hex, "ttl": 30, "timeout": 0.3}
+    with FaultProxy(server.port) as proxy:
+        url = url_of(server).replace(server.address, proxy.address)
+        space = semlock.connect(url, **options)
+        lock, other = space.Lock("deploy").acquire(), space.Lock("other")
+        proxy.partition()
+        with refused("other could not be acquired within 0", longest=2.0):
+            other.try_acquire()
+        began = time.monotonic()
+        lock.__exit__(None, None, None)
+        assert time.monotonic() - began < 2.0
+        with refused("could not be connected to, after", longest=longest):
+            semlock.connect(url, **options)
+        proxy.heal()
+        wait_until(lambda: space.status("deploy").state == "free", "it is released")
+        space.close()
+
+
+def test_a_timeout_is_an_option_of_an_address_too():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"etcd://127.0.0.1:{silent.getsockname()[1]}?timeout=0.2"
+        with refused("after 0", longest=2.0):
+            semlock.connect(url)
+    for wrong in (0, -1, "x", float("nan"), True):
+        with pytest.raises(ValueError, match=r"timeout is a number of seconds from 0\.05 to"):
+            semlock.connect("etcd://127.0.0.1", timeout=wrong)
+    with pytest.raises(
+        ValueError, match=r"ttl is a number of seconds from 0\.5 to 86400, not -1"
+    ):
+        semlock.connect("etcd://127.0.0.1", ttl=-1)
+
+
 # ---------------------------------------------------------------- TLS
 
 

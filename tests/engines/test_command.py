@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import select
 import subprocess
 import sys
@@ -137,15 +138,52 @@ def test_an_address_with_a_wrong_scheme_is_no_file(tmp_path):
         assert (done.returncode, done.stdout) == (2, ""), verb
         assert "begins with one of" in done.stderr
         assert "SECRET" not in done.stderr
+    assert os.listdir(tmp_path) == []
     (tmp_path / "etcd3:").mkdir()
     assert call("run", "etcd3://deploy", "--", "true", cwd=tmp_path).returncode == 0
     assert os.listdir(tmp_path / "etcd3:") == []
 
 
-def test_an_address_is_no_path_of_a_lock_file():
-    with pytest.raises(semlock.LockPathError, match="connect") as failure:
-        semlock.Lock("redis://u:SECRET@h/deploy").acquire()
-    assert "SECRET" not in repr(failure.value)
+MISTYPED = (
+    "redis:/:SECRET@h/deploy", "REDIS:/:SECRET@h", "redis:SECRET@h", "redis;//:SECRET@h/deploy",
+    "redis//u:SECRET@h/deploy", r"redis:\\u:SECRET@h", "reddis:/u:SECRET@h/deploy",
+    "file:/deploy", "etcd:/h/deploy",
+)  # fmt: skip
+
+
+def test_a_mistyped_address_is_no_file(tmp_path):
+    for word in MISTYPED:
+        done = call("try", "--make-dirs", word, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, ""), word
+        assert "begins with one of" in done.stderr
+        assert "SECRET" not in done.stderr
+    assert os.listdir(tmp_path) == []
+    for name in ("redis:x.lock", "jobs/a@b.lock", "./redis:a@b.lock"):
+        assert call("run", "--make-dirs", name, "--", "true", cwd=tmp_path).returncode == 0, (
+            name
+        )
+    assert call("status", "redis:a@b.lock", cwd=tmp_path).returncode == 2
+    (tmp_path / "redis:a@b.lock").touch()
+    assert "is empty" in call("status", "redis:a@b.lock", cwd=tmp_path).stdout
+
+
+def test_an_address_is_no_path_of_a_lock_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    address = "redis://u:SECRET@h/deploy"
+    for path in (address, pathlib.PurePosixPath(address), os.path.abspath(address)):
+        for call_with in (
+            lambda path: semlock.Lock(path, make_dirs=True).acquire(),
+            lambda path: semlock.KernelLock(path, make_dirs=True).acquire(),
+        ):
+            with pytest.raises(semlock.LockPathError, match="connect") as failure:
+                call_with(path)
+            assert "SECRET" not in repr(failure.value)
+    with pytest.raises(semlock.LockPathError, match="connect"):
+        semlock.status(address)
+    assert os.listdir() == []
+    os.makedirs("redis:/h")
+    with semlock.Lock("redis://h/deploy"):
+        assert os.listdir("redis:/h") == ["deploy"]
 
 
 def test_a_lock_for_a_shell_imports_nothing_from_the_present_directory(

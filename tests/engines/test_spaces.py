@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pickle
 import select
@@ -655,6 +656,55 @@ def test_a_wait_ends_when_its_space_is_closed(form):
         assert other.waiting("deploy") == []
 
 
+each_engine = pytest.mark.parametrize(
+    "pair", ["memory", "redis", "postgresql", "directory", "etcd"], indirect=True
+)
+
+
+@each_engine
+def test_an_answer_that_comes_during_the_close_counts_no_more(pair):
+    """close() has given the entry up, and has not yet taken it out of the line."""
+    space, other = pair
+    enter, leave = space.client.engine.enter, space.client.engine.leave
+    main = threading.get_ident()
+    answered, given_up, back = (threading.Event() for _ in range(3))
+    failures = []
+
+    def enter_late(*arguments, **options):
+        place = enter(*arguments, **options)
+        answered.set()
+        assert given_up.wait(PATIENCE)
+        return place
+
+    def leave_late(*arguments, **options):
+        if threading.get_ident() == main:
+            given_up.set()
+            assert back.wait(PATIENCE)
+        return leave(*arguments, **options)
+
+    space.client.engine.enter, space.client.engine.leave = enter_late, leave_late
+    lock = space.Lock("deploy")
+
+    def acquire():
+        try:
+            lock.acquire(timeout=PATIENCE)
+        except semlock.LockEngineError as error:
+            failures.append(str(error))
+        back.set()
+
+    thread = threading.Thread(target=acquire)
+    thread.start()
+    assert answered.wait(PATIENCE)
+    space.close()
+    thread.join(PATIENCE)
+    assert ["closed" in failure for failure in failures] == [True]
+    assert not lock.held
+    assert lock.left() == 0
+    with other.Lock("deploy").acquire(timeout=PATIENCE):
+        assert other.waiting("deploy") == []
+
+
+@each_engine
 @pytest.mark.parametrize("form", ["free", "held", "once"])
 def test_an_answer_that_comes_after_the_close_counts_no_more(pair, form):
     """The entry is out of the line by then: a lock that it won would have two holders."""
@@ -697,6 +747,81 @@ def test_a_wait_ends_when_the_answer_to_its_request_comes_after_the_close():
         space.client.engine.enter = enter_late
         with pytest.raises(semlock.LockEngineError, match="closed"):
             space.Lock("deploy").acquire(timeout=PATIENCE)
+
+
+@each_engine
+def test_a_space_that_is_dropped_ends_its_thread_and_connections(pair, request):
+    kind = request.node.callspec.params["pair"]
+    client = pair[0].client
+    address = client.address
+
+    def count():
+        gc.collect()
+        return sum(t.name == "semlock-space" for t in threading.enumerate()), descriptors()
+
+    def descriptors():
+        return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+    def made():
+        if kind == "memory":
+            return space_on(Server(), TTL)
+        return semlock.connect(address.url, prefix=address.prefix, ttl=TTL)
+
+    with made() as first, first.Lock("warm up"):
+        pass
+    wait_until(lambda: count()[0] == 0, "earlier threads have ended")
+    before = count()
+    space = made()
+    lock = space.Lock("deploy")
+    with lock:
+        pass
+    del space
+    assert count()[0] == 1, "its lock can still be used"
+    with lock:
+        pass
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del lock
+        gc.collect()
+    wait_until(lambda: count() <= before, "its thread and its connections have ended")
+
+
+def test_a_space_that_is_dropped_with_a_held_lock_goes_on(memory):
+    server, watcher = memory
+    for circle in (False, True):
+        space = space_on(server, TTL)
+        lock = space.Lock(f"deploy {circle}")
+        lock.acquire()
+        kept = [space, lock]
+        if circle:
+            kept.append(kept)
+        with pytest.warns(ResourceWarning, match="stays held until the process ends"):
+            del space, lock, kept
+            gc.collect()
+    time.sleep(1.5 * TTL)
+    for circle in (False, True):
+        assert watcher.status(f"deploy {circle}").state == "held"
+
+
+def test_a_release_after_a_loss_asks_no_server_that_is_away(memory):
+    server, space = memory
+    lock = space.Lock("deploy", on_lost=lambda *_: None)
+    lock.acquire()
+    server.away = True
+    wait_until(lambda: not lock.held and space.client.keeper.failure, "it is lost")
+    asked, main, engine = [], threading.get_ident(), space.client.engine
+    request = engine._request
+
+    def noted(kind, within, do):
+        if threading.get_ident() == main:
+            asked.append(kind)
+        return request(kind, within, do)
+
+    engine._request = noted
+    with pytest.raises(semlock.LockLostError, match="The last renewal failed") as failure:
+        lock.release()
+    assert asked == []
+    assert failure.value.reason == "unreachable"
+    server.away = False
 
 
 def test_a_lock_that_another_space_of_this_process_holds_is_named_with_its_place(pair):

@@ -11,7 +11,7 @@ import pytest
 
 import semlock
 from semlock import cli, feature, sema, semats, task
-from semlock._core import explain
+from semlock._core import paths
 from semlock._engines import address
 from support import Child
 
@@ -169,7 +169,7 @@ def test_a_scripts_lock_is_named_by_systems_that_can_not_read_it(system, tmp_pat
 
 
 def test_the_engines_whose_addresses_are_told_from_paths_are_all():
-    assert set(explain.ENGINES) == set(address.ENGINES)
+    assert set(paths.ENGINES) == set(address.ENGINES)
 
 
 def test_a_file_that_says_no_time_is_not_said_to_have_any_left(tmp_path, capsys):
