@@ -183,7 +183,7 @@ def release(options: Options) -> int:
         if owner is not None:
             return _say_not_owner(found, owner, ", or remove it anyway with --force")
     else:
-        spare_document(found)
+        spare_document(found, eye.seen)
     gone = remove_exactly(found, os.fsencode(found.path), robs=True)
     if gone:
         word = "break" if options.force else "release"

@@ -334,13 +334,19 @@ def say_held(found: LockStatus, way_out: str) -> None:
         )
 
 
-def spare_document(found: LockStatus) -> None:
-    """Refuse to remove, without a look by a person, what is no lock by its name or its content."""
+def spare_document(found: LockStatus, system: System | None) -> None:
+    """Refuse to remove, without a look by a person, what is no lock by its name or its content.
+
+    Any JSON object may be a record of some systems, so their content alone shows nothing.
+    """
     from semlock._core.forms import is_lock_name  # noqa: PLC0415 - for those who remove
 
-    if found.state == "unreadable" and not (
-        found.is_empty or is_lock_name(os.path.basename(found.path))
-    ):
+    look, info = found.instance, found.info
+    if info is not None:
+        is_record = system is None or not system.weak or info.token is not None
+    else:
+        is_record = found.is_empty or found.unfinished or bool(look and look.boot_mark)
+    if not (is_record or is_lock_name(os.path.basename(found.path))):
         raise LockPathError(
             f"{found.path} is left alone: neither its name nor its content is a lock's. If it is "
             "one, answer the question of semlock break at a terminal, or remove it with rm",

@@ -132,14 +132,14 @@ def break_lock(options: Options) -> int:
             say(f"{found.path} is not held")
         return OK
     if options.yes:
-        spare_document(found)
+        spare_document(found, eye.seen)
     else:
         for line in people.lines(found, eye.seen, width=columns.columns_of(sys.stderr)):
             write(columns.encodable(line, sys.stderr), to_stderr=True)
         if found.verdict == ALIVE:
             say("its holder lives and learns of it only at its next check, refresh or release")
         if not agreed("Remove it?"):
-            spare_document(found)
+            spare_document(found, eye.seen)
             say(f"it was left alone. To remove it: semlock break -y {shell_word(options.lock)}")
             return HELD
     gone = remove_exactly(found, os.fsencode(found.path), robs=True)

@@ -23,7 +23,7 @@ import pytest
 import semlock
 import users
 from faultlib import drop_witness, mark_unfinished
-from semlock import cli, semats, systems, task
+from semlock import cli, semats, sidecar, systems, task
 from semlock._core import cleaning as _cleaning
 from semlock._core import folders, forms
 from semlock._core.queues import queue_of
@@ -850,6 +850,8 @@ def test_a_forced_removal_spares_what_is_no_lock_by_name_and_content(verb, tmp_p
         ("empty", b"", True),
         ("foreign.lock", b"another program's\n", True),
         ("by-a-script", b"pid=1\n", True),
+        ("package.json", b'{"name": "mine"}', False),
+        ("state.json.lock", b'{"name": "mine"}', True),
     ):
         place = tmp_path / name
         place.write_bytes(content)
@@ -858,3 +860,20 @@ def test_a_forced_removal_spares_what_is_no_lock_by_name_and_content(verb, tmp_p
         assert cli.main([*verb, str(place)]) == (0 if goes else 3), name
         assert place.exists() != goes
         assert ("left alone" in capsys.readouterr().err) != goes
+
+
+@pytest.mark.parametrize("name", ["sema", "semats", "feature", "sidecar", "task", "auto"])
+def test_a_forced_removal_of_any_system_spares_documents(name, tmp_path, capsys):
+    for document, content in (("notes.txt", b"mine"), ("package.json", b'{"name": "mine"}')):
+        place = tmp_path / document
+        place.write_bytes(content)
+        os.utime(place, (1, 1))  # stale by age, which makes it no lock
+        for verb in (("break", "-y"), ("release", "--force")):
+            assert cli.main([*verb, "--dialect", name, str(place)]) == 3
+            assert place.read_bytes() == content
+            assert "left alone" in capsys.readouterr().err
+    lock = sidecar.SidecarLock(tmp_path / "x", lock_path=tmp_path / "mine")
+    lock.acquire()  # semlock's own record has its token
+    assert cli.main(["break", "-y", str(tmp_path / "mine")]) == 0
+    with pytest.raises(semlock.LockLostError):
+        lock.release()
