@@ -130,6 +130,17 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         if gate is None:
             self._enter(context, wait)
             return proxy
+        if not gate.acquire(blocking=False):
+            self._await_gate(gate, context, wait)
+        try:
+            self._enter(context, wait)
+        finally:
+            gate.release()
+        return proxy
+
+    @staticmethod
+    def _await_gate(gate: Any, context: Context, wait: Wait) -> None:
+        """Wait until no other thread changes a lock that threads share."""
         began = monotonic()
         pause = wait.interval if wait.blocking else 0.0
         while not gate.acquire(
@@ -140,11 +151,6 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
                 began = monotonic()
             if not wait.blocking or wait.limit == 0 or wait.is_cancelled():
                 raise Timeout(context.lock_file)
-        try:
-            self._enter(context, wait)
-        finally:
-            gate.release()
-        return proxy
 
     def _wait_of(
         self,

