@@ -39,10 +39,14 @@ CACHED = 5 * mounts.PATIENCE
 SETUP = """
 import os, time
 import semlock
+from semlock import sidecar
 
-def make(path):
+def make(path, kind="Lock"):
     global lock
-    lock = semlock.Lock(path, durability="none")
+    if kind == "Lock":
+        lock = semlock.Lock(path, durability="none")
+    else:
+        lock = sidecar.SidecarLock(path, durability="none")
 
 def race(path, start):
     make(path)
@@ -68,8 +72,8 @@ def is_lost(call):
         return True
     return False
 
-def hold_often(path, inside, times, patience):
-    make(path)
+def hold_often(path, kind, inside, times, patience):
+    make(path, kind)
     others = 0
     for _ in range(times):
         lock.acquire(timeout=patience)
@@ -86,7 +90,7 @@ def hold_often(path, inside, times, patience):
 
 @pytest.fixture
 def place(kind, request):
-    made = os.path.join(mounts.MOUNTED[kind], f"{os.getpid()}-{request.node.originalname}")
+    made = os.path.join(mounts.MOUNTED[kind], f"{os.getpid()}-{request.node.name}")
     os.mkdir(made)
     return made
 
@@ -118,20 +122,26 @@ def test_one_of_two_clients_wins_each_race(place, client):
     assert [sum(pair) for pair in winners] == [1] * len(winners)
 
 
-def test_one_at_most_of_two_clients_is_inside(place, client, tmp_path):
+each_lock = pytest.mark.parametrize("lock", ["Lock", "SidecarLock"])
+
+
+@each_lock
+def test_one_at_most_of_two_clients_is_inside(place, client, lock, tmp_path):
     workers = [client(there=there) for there in (False, True) * 2]
     for worker in workers:
         worker.send(
-            f"hold_often({place + '/the.lock'!r}, {str(tmp_path / 'inside')!r}, 15, {LONG})"
+            f"hold_often({place + '/the.lock'!r}, {lock!r}, {str(tmp_path / 'inside')!r}, 15, "
+            f"{LONG})"
         )
     assert [worker.receive(8 * LONG) for worker in workers] == [0] * len(workers)
-    assert not os.path.exists(place + "/the.lock")
+    assert not [name for name in os.listdir(place) if name.endswith(".lock")]
 
 
-def test_who_waits_sees_a_release_on_the_other_client(place, client):
+@each_lock
+def test_who_waits_sees_a_release_on_the_other_client(place, client, lock):
     here, there = client(), client(there=True)
     for child in (here, there):
-        child.run(f"make({place + '/the.lock'!r})", LONG)
+        child.run(f"make({place + '/the.lock'!r}, {lock!r})", LONG)
     took = []
     for holder, waiter in ((here, there), (there, here)) * 2:
         holder.run("lock.acquire(); None", LONG)
