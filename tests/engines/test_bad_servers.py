@@ -308,7 +308,8 @@ def test_an_etcd_without_space():
             with refused("space|NOSPACE|exceeded"):
                 space.Lock("deploy").acquire(timeout=1)
             with refused("space|NOSPACE|exceeded"):
-                semlock.connect(url_of(server), ttl=TTL).Lock("other").try_acquire()
+                with semlock.connect(url_of(server), ttl=TTL) as other:
+                    other.Lock("other").try_acquire()
 
 
 @pytest.mark.skipif(not users.ROOT, reason="needs root, to mount a small filesystem")

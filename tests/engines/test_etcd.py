@@ -617,5 +617,5 @@ def test_a_certificate_without_tls_is_refused(option):
 
 
 def test_an_option_that_etcd_has_not_is_refused():
-    with pytest.raises(semlock.LockEngineError, match="timeout"):
-        semlock.connect("etcd://127.0.0.1:1?timeout=1")
+    with pytest.raises(semlock.LockEngineError, match="patience"):
+        semlock.connect("etcd://127.0.0.1:1?patience=1")
