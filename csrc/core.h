@@ -181,7 +181,7 @@ int semlock_has_umask(semlock_file *file);
 /* common/pool.c: kept claims. */
 int semlock_pool_take(semlock_pool *pool, const semlock_lock *lock, int32_t mode,
                       semlock_file *file);
-int semlock_pool_has(const semlock_pool *pool, const semlock_lock *lock);
+uint64_t semlock_pool_has(semlock_pool *pool, const semlock_lock *lock, int32_t mode);
 int semlock_pool_wants(semlock_pool *pool, const semlock_lock *lock);
 void semlock_pool_drain_entered(semlock_pool *pool, const char *directory, int32_t length);
 int semlock_pool_put(semlock_pool *pool, const semlock_lock *lock, semlock_file *file);
@@ -212,6 +212,7 @@ int semlock_seen_held_in(semlock_round *round, semlock_lock *lock);
 int semlock_look_in(semlock_round *round, semlock_lock *lock, int seen_free);
 void semlock_prepare(semlock_lock *lock, semlock_pool *pool);
 void semlock_hand_prepared(semlock_lock *from, semlock_lock *to, semlock_pool *pool);
+int semlock_is_prepared(const semlock_lock *lock);
 void semlock_unprepare(semlock_lock *lock, semlock_pool *pool);
 
 /* The kernel's lock on the file at a path: posix/kernel.c, windows/kernel.c. */

@@ -293,10 +293,10 @@
  *   look every 1 to 2 seconds asks for an event source.  On Windows the caller pauses.
  *
  *   A prepared claim: on local filesystems of Linux the waiter that is next to try makes
- *   its file, all but the link, before it sleeps (at most SEMLOCK_PREPARED in a process).
- *   The event that ends the sleep is read only if its try fails and the witness is taken:
- *   the link waits for the removal in progress.  A wait for any slot makes one file, reads
- *   which slot was reported, and gives the file to that one.
+ *   its file, all but the link, before it sleeps (at most SEMLOCK_PREPARED in a process),
+ *   or checks user and umask of a kept claim.  The event that ends the sleep is read only
+ *   if its try fails and the witness is taken: the link waits for the removal in progress.
+ *   A wait for any slot makes one file, reads which slot was reported, and gives it to that.
  *
  *   With a time in the past a call that waits does all that is due, without a sleep.
  *

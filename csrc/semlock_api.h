@@ -255,6 +255,7 @@ typedef struct {
     int64_t written;  /* wall clock ns of the last acquire or refresh */
     int32_t strict;   /* always compare its record, also with an unchanged mtime */
     int32_t prepared; /* `file` is finished and has no name: a waiter's next try links it */
+    uint64_t ready;   /* inode of a kept claim that a waiter's next try may link; 0 none */
     semlock_file file;
     semlock_ticket ticket; /* kept while it is held, if it was acquired in a queue */
     char token[36];

@@ -73,6 +73,7 @@ semlock_object_bind(semlock_lock *lock, const semlock_pool *pool)
     if (was != 0) {
         lock->ticket.handle = -1;
         lock->waited = lock->prepared = 0;
+        semlock_store64(&lock->ready, 0);
         semlock_store32(&lock->expect_held, 0);
         semlock_store64(&lock->look_at, 0);
         semlock_store64(&lock->holder, 0);
@@ -186,6 +187,7 @@ semlock_object_won(semlock_lock *lock, const semlock_record *record)
     semlock_store32(&lock->expect_held, 0);
     semlock_store64(&lock->look_at, 0);
     semlock_store64(&lock->holder, 0);
+    semlock_store64(&lock->ready, 0);
     lock->waited = 0;
     lock->depth = 1;
     semlock_store64(&lock->serial, lock->serial + 1);

@@ -34,10 +34,10 @@ made_by_another(semlock_slot *slot)
     return 1;
 }
 
-/* Take a kept claim for this lock's directory and mode; 0 if there is none. */
-int
-semlock_pool_take(semlock_pool *pool, const semlock_lock *lock, int32_t mode,
-                  semlock_file *file)
+/* Find a kept claim for this lock's directory and mode: its slot, in state 2, or NULL.  One
+ * that the wait for this lock was prepared with is not asked again whose it is. */
+static semlock_slot *
+find(semlock_pool *pool, const semlock_lock *lock, int32_t mode)
 {
     for (int i = 0; i < SEMLOCK_POOL_SLOTS; i++) {
         semlock_slot *slot = &pool->slots[i];
@@ -47,30 +47,45 @@ semlock_pool_take(semlock_pool *pool, const semlock_lock *lock, int32_t mode,
             !semlock_swap_if32(&slot->state, 1, 2)) {
             continue;
         }
-        if (slot_fits(slot, lock) && made_by_another(slot)) {
+        if (slot_fits(slot, lock) && slot->file.ino != semlock_load64(&lock->ready) &&
+            made_by_another(slot)) {
             continue;
         }
         if (slot_fits(slot, lock) && slot->file.mode == mode) {
-            *file = slot->file;
-            semlock_store32(&slot->state, 0);
-            return 1;
+            return slot;
         }
         semlock_store32(&slot->state, 1);
     }
-    return 0;
+    return NULL;
 }
 
-/* Is there a kept claim for this lock's directory?  A hint: another thread may take it. */
+/* Take a kept claim for this lock's directory and mode; 0 if there is none. */
 int
-semlock_pool_has(const semlock_pool *pool, const semlock_lock *lock)
+semlock_pool_take(semlock_pool *pool, const semlock_lock *lock, int32_t mode,
+                  semlock_file *file)
 {
-    for (int i = 0; i < SEMLOCK_POOL_SLOTS; i++) {
-        if (semlock_load32(&pool->slots[i].state) == 1 &&
-            semlock_load64(&pool->slots[i].directory_hash) == lock->directory_hash) {
-            return 1;
-        }
+    semlock_slot *slot = find(pool, lock, mode);
+
+    if (slot == NULL) {
+        return 0;
     }
-    return 0;
+    *file = slot->file;
+    semlock_store32(&slot->state, 0);
+    return 1;
+}
+
+/* The inode number of a kept claim that semlock_pool_take() would find; 0 if there is none.
+ * Another thread may take it. */
+uint64_t
+semlock_pool_has(semlock_pool *pool, const semlock_lock *lock, int32_t mode)
+{
+    semlock_slot *slot = find(pool, lock, mode);
+    uint64_t ino = slot == NULL ? 0 : slot->file.ino;
+
+    if (slot != NULL) {
+        semlock_store32(&slot->state, 1);
+    }
+    return ino;
 }
 
 /* Was a lock in this directory released before, recently?  Then this one is worth keeping. */

@@ -12,7 +12,7 @@ hand_over(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool)
     if (waiting->lock != NULL && waiting->lock != lock) {
         semlock_enter(pool);
         semlock_hand_prepared(waiting->lock, lock, pool);
-        if (!waiting->lock->prepared) {
+        if (!semlock_is_prepared(waiting->lock)) {
             waiting->lock = lock;
         }
         semlock_leave(pool);
@@ -24,7 +24,7 @@ void
 semlock_waiting_prepare(semlock_waiting *waiting, semlock_pool *pool)
 {
     for (int32_t i = 0; waiting->locks != NULL && i < waiting->count && i < PREPARED_FOR &&
-                        (waiting->lock == NULL || !waiting->lock->prepared);
+                        !semlock_is_prepared(waiting->lock);
          i++) {
         waiting->lock = waiting->locks[i];
         semlock_prepare(waiting->lock, pool);

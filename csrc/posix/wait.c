@@ -91,8 +91,8 @@ hears_events(const semlock_waiting *waiting)
 static int
 may_try_unread(const semlock_waiting *waiting)
 {
-    return SEMLOCK_TRIES_UNREAD && waiting->lock != NULL && waiting->lock->prepared &&
-           !waiting->tried && waiting->count == 1 && semlock_waiting_is_next(waiting);
+    return SEMLOCK_TRIES_UNREAD && semlock_is_prepared(waiting->lock) && !waiting->tried &&
+           waiting->count == 1 && semlock_waiting_is_next(waiting);
 }
 
 static int
@@ -126,8 +126,8 @@ may_try_lent(semlock_waiting *waiting, semlock_pool *pool)
 static int
 may_try_reported(semlock_waiting *waiting)
 {
-    if (waiting->locks == NULL || waiting->lock == NULL || !waiting->lock->prepared ||
-        waiting->tried || !semlock_waiting_is_next(waiting)) {
+    if (waiting->locks == NULL || !semlock_is_prepared(waiting->lock) || waiting->tried ||
+        !semlock_waiting_is_next(waiting)) {
         return 0;
     }
     for (int32_t i = 0; i < waiting->count; i++) {

@@ -155,6 +155,7 @@ class semlock_lock:
     written: int
     strict: int
     prepared: int
+    ready: int
     file: semlock_file
     ticket: semlock_ticket
     token: Bytes

@@ -295,6 +295,14 @@ def test_a_batch_reads_the_directory_and_asks_for_no_single_lock(calls):
 WAITER = """
 import asyncio, os, semlock, sys
 path = sys.argv[1]
+
+def keeping(lock):
+    # With a kept claim in its directory.
+    for _ in range(2):
+        with semlock.Lock(path + ".other"):
+            pass
+    return lock
+
 lock = %s
 if hasattr(lock, "__aenter__"):
     asyncio.run(lock.acquire())
@@ -312,6 +320,10 @@ READ = ["fcntl", "read"]
 WAITS = {
     "plain": ("semlock.Lock(path)", WIN),
     "fair": ("semlock.Lock(path, fair=True)", FAIR_WIN),
+    # Whose the kept claim is was asked before the sleep.
+    "kept": ("keeping(semlock.Lock(path))", WIN),
+    "fair, kept": ("keeping(semlock.Lock(path, fair=True))", FAIR_WIN),
+    "three slots, kept": ("keeping(semlock.SlotLock(path, 3))", [*READ, *WIN]),
     "writer": ("semlock.SharedLock(path)", WIN),
     "one slot": ("semlock.SlotLock(path, 1)", WIN),
     "one fair slot": ("semlock.SlotLock(path, 1, fair=True)", FAIR_WIN),

@@ -66,6 +66,10 @@ WAITS: dict[str, tuple[waiting.Config, int]] = {
 LARGE_WAITS: dict[str, tuple[waiting.Config, int]] = {
     "one waits, a foreigner, kept": (replace(WAIT, foreigner=True), 19_531),
     "both wait, kept": (waiting.Config(keeps=True), 50_523),
+    "both wait, kept, tries before it reads": (
+        waiting.Config(keeps=True, tries_unread=True),
+        50_523,
+    ),
     "both wait, a foreigner": (waiting.Config(foreigner=True), 124_485),
     "three, one waits, kept": (replace(WAIT, processes=3), 68_122),
     "three, two wait": (replace(WAIT, processes=3, waiters=2, keeps=False), 139_815),
