@@ -56,6 +56,6 @@ class AsyncEngineLock(AsyncForm, EngineLock):  # type: ignore[misc]
         return self if self._is_mine() else super()._holder_here()
 
     def _refuse_if_own(self, holder: BaseLock, frame: FrameType, timeout: float | None) -> None:
-        if holder is self:
+        if holder is self and self._is_mine():
             raise explain.deadlock_error(self, frame, "task")
         super()._refuse_if_own(holder, frame, timeout)

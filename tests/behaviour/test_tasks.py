@@ -95,6 +95,20 @@ def test_tasks_of_one_object_exclude_each_other(world):
     assert most == 1
 
 
+def test_a_task_waits_for_another_one_that_holds_by_the_same_object(world):
+    lock = world.async_lock()
+
+    async def main():
+        async with lock:
+            waiting = asyncio.create_task(lock.acquire(timeout=PATIENCE))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+        async with await waiting:
+            assert lock.held
+
+    run(main)
+
+
 @pytest.mark.usefixtures("named")
 def test_a_task_whose_time_is_over_is_told_who_holds_it(world, stranger):
     lock = world.async_lock()
