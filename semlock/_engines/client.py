@@ -275,8 +275,9 @@ class Client:
         _mine.pop(id(self), None)
         _kept.discard(self)
 
-    def __del__(self) -> None:
-        if self.closed or self.is_parents() or sys.is_finalizing():
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At the end of the interpreter the names of this module may be gone.
+        if is_finalizing() or self.closed or self.is_parents():
             return
         if any(ticket.state == HOLDS for ticket in list(self.keeper.tickets.values())):
             _kept.add(self)  # it was dropped in a circle with a lock, whose turn comes later
