@@ -65,10 +65,6 @@ def weigh(library: str, paths: Sequence[str]) -> dict[str, float]:
         return {**weight, "traced": traced["traced"]}
 
 
-# What is imported when it is first used, and every program uses.
-_USED = {"semlock": "; semlock.Lock"}
-
-
 def starts(modules: Sequence[str], rounds: int) -> dict[str, list[float]]:
     """Measure in turn, in milliseconds, a bare Python (as ``""``) and one that imports each.
 
@@ -81,7 +77,7 @@ def starts(modules: Sequence[str], rounds: int) -> dict[str, list[float]]:
     bare = f"import os, site, sys; sys.path += {list(places)!r}"
     programs = {
         "": bare,
-        **{name: f"{bare}; import {name}{_USED.get(name, '')}" for name in modules},
+        **{name: f"{bare}; import {name}" for name in modules},
     }
     samples: dict[str, list[float]] = {name: [] for name in programs}
     for turn in range(rounds + 2):

@@ -49,8 +49,8 @@ times. The times are those of one shared machine: compare the ratios and not the
   fsync has none of them.
 - A *failed try* is one of a lock that another process holds through the same library.
 - Imports are timed in programs that start without `site`, so that packages which an installation
-  imports at every start are not counted. That of semlock is with `semlock.Lock`, which is imported
-  when it is first used.
+  imports at every start are not counted. That of semlock brings `semlock.Lock` with all that
+  its methods need.
 - The batch is in its steady state: semlock checks about once a second whether the holder of
   each lock still lives, and more often while a holder is new to it.
 """
