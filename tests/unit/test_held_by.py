@@ -263,7 +263,7 @@ def test_threads_that_wait_by_one_object_all_acquire_when_one_of_them_does(tmp_p
 
     def work():
         begun.append(1)
-        lock.acquire(timeout=5)
+        lock.acquire(timeout=2)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
