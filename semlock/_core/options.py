@@ -172,6 +172,18 @@ def told_of(lock: Any, options: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**options, "on_lost": lambda _, error: on_lost(lock, error)}
 
 
+def made_by(usual: Any, system: Any, *, for_tasks: bool) -> Any:
+    """Give what makes the locks that another one is made of: their class, or their lock system."""
+    if system is None:
+        return usual
+    make = getattr(system, "async_lock" if for_tasks else "lock", None)
+    if make is None:
+        raise TypeError(
+            f"system is a lock system, such as semlock.systems.find('sema'), not {system!r:.60}"
+        )
+    return make
+
+
 def names_of(*tables: type) -> dict[str, str]:
     """Give the options in some of the tables above, and their types as they are written there."""
     found: dict[str, str] = {}

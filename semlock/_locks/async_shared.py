@@ -60,7 +60,8 @@ class _TaskReaderWait(ReaderWait):
 class AsyncSharedLock(HeldByTasks, SharedLock):
     """``SharedLock`` for tasks: many of them may share it as readers, or one may write.
 
-    :path:  the writer's lock file; readers are files in ``PATH.readers`` beside it
+    :path:    the writer's lock file; readers are files in ``PATH.readers`` beside it
+    :system:  the lock system of the writer's file, as for ``SharedLock``
 
     The other parameters are those of ``AsyncLock``.  ``async with lock.shared():`` is for
     readers, ``async with lock:`` for the writer.  It excludes ``SharedLock`` and all

@@ -38,6 +38,7 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
 
     :path:   where the slots are: slot 3 is the lock file ``PATH.3``
     :slots:  how many there are
+    :system: the lock system of the slots' files, as for ``SlotLock``
 
     The other parameters are those of ``AsyncLock``.  It shares the slots with ``SlotLock``.
     One object serves many tasks.  Each holds one slot at most, and releases it itself or by the

@@ -124,7 +124,12 @@ def distinct(locks: Iterable[BaseLock], kind: type[BaseLock] = BaseLock) -> list
     for lock in chosen:
         if not isinstance(lock, kind):
             form = "a Lock" if kind is BaseLock else "a form for tasks, such as AsyncLock"
-            raise TypeError(f"each of the locks is {form}, not {lock!r}")
+            why = ""
+            if hasattr(lock, "try_acquire") and not isinstance(lock, BaseLock):
+                why = (
+                    ": one of several holders waits in its own way. A LockSet takes such locks"
+                )
+            raise TypeError(f"each of the locks is {form}, not {lock!r}{why}")
     if not chosen:
         raise ValueError("there is no lock to wait for")
     if len(chosen) > 1 and not holders.are_distinct([lock.path for lock in chosen]):

@@ -88,7 +88,9 @@ class ReaderWait:
 
 def reader_at(writer: BaseLock, path: str) -> Lock:
     """Make a lock object by which a writer waits for another holder's reader."""
-    reader = Lock(path, policy=inside.policy(writer))
+    # Other systems' rules, such as an age, are for the writer: readers are semlock's own files.
+    strict = inside.native(writer).strict
+    reader = Lock(path, policy=None if strict else inside.policy(writer))
     inside.native(reader).turns = capi.NO_TURNS
     return reader
 

@@ -15,7 +15,7 @@ from time import monotonic
 
 from semlock._core import capi, explain, inside
 from semlock._core.errors import LockTimeoutError
-from semlock._core.options import WithOptions, refuse_unknown, told_of
+from semlock._core.options import WithOptions, made_by, refuse_unknown, told_of
 from semlock._core.paths import READERS
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine as _mine
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from semlock._core.options import LockOptions
     from semlock._core.status import LockStatus, StrPath
     from semlock._waiting.steps import Steps
+    from semlock.systems import System
 
 _frame = sys._getframe
 
@@ -45,7 +46,9 @@ _frame = sys._getframe
 class SharedLock(WithOptions, Reading):
     """A lock that many readers may share, or one writer may hold alone.
 
-    :path:  the writer's lock file; readers are files in ``PATH.readers`` beside it
+    :path:    the writer's lock file; readers are files in ``PATH.readers`` beside it
+    :system:  the lock system of the writer's file, such as ``semlock.systems.find("sema")``;
+                semlock's own by default.  Readers are always semlock's
 
     The other parameters are those of ``Lock``.  ``with lock.shared():`` is for readers,
     ``with lock:`` for the writer.  The locks of dead readers and writers are
@@ -68,9 +71,12 @@ class SharedLock(WithOptions, Reading):
     _one_writer: Any = Lock
     _defaults = SAFE
 
-    def __init__(self, path: StrPath, **options: Unpack[LockOptions]) -> None:
+    def __init__(
+        self, path: StrPath, *, system: System | None = None, **options: Unpack[LockOptions]
+    ) -> None:
         refuse_unknown(self, options)
-        writer = self._one_writer(path, **told_of(self, options))
+        make = made_by(self._one_writer, system, for_tasks=self._who == "task")
+        writer = make(path, **told_of(self, options))
         self._writer = writer
         self.path: str = writer.path
         self.tag: str | None = writer.tag

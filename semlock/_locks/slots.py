@@ -7,7 +7,7 @@ import sys
 
 from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
-from semlock._core.options import WithOptions, refuse_unknown, told_of
+from semlock._core.options import WithOptions, made_by, refuse_unknown, told_of
 from semlock._core.seconds import checked_timeout
 from semlock._locks.lock import SAFE, Lock
 from semlock._locks.options import OWN_TIMEOUT, Acquired
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
     from semlock._waiting.steps import Steps
+    from semlock.systems import System
 
 _frame = sys._getframe
 _MOST = 10_000
@@ -39,6 +40,8 @@ class SlotLock(WithOptions):
     :path:   where the slots are: slot 3 is the lock file ``PATH.3``, a lock like any other,
              with its own record, so that ``semlock status PATH.3`` names its holder
     :slots:  how many there are
+    :system: the lock system of the slots' files, such as ``semlock.systems.find("sema")``;
+               semlock's own by default
 
     The other parameters are those of ``Lock``.  A dead holder's slot is taken over, and all
     waiters stand in one queue.
@@ -63,8 +66,16 @@ class SlotLock(WithOptions):
     _patient = True  # whether a single try may sleep while the first waiter acts
     _who: Literal["thread", "task"] = "thread"
 
-    def __init__(self, path: StrPath, slots: int, **options: Unpack[LockOptions]) -> None:
+    def __init__(
+        self,
+        path: StrPath,
+        slots: int,
+        *,
+        system: System | None = None,
+        **options: Unpack[LockOptions],
+    ) -> None:
         refuse_unknown(self, options)
+        make = made_by(self._one_slot, system, for_tasks=self._who == "task")
         if type(slots) is not int or not 1 <= slots <= _MOST:
             raise ValueError(f"slots is a number from 1 to {_MOST}, not {slots!r}")
         # Never acquired: its path names the queue, and it has the options of the wait.
@@ -78,8 +89,10 @@ class SlotLock(WithOptions):
         self._last = 0
         of_each = told_of(self, options)
         self._locks: list[Lock] = [
-            self._one_slot(f"{self.path}.{number}", **of_each) for number in range(1, slots + 1)
+            make(f"{self.path}.{number}", **of_each) for number in range(1, slots + 1)
         ]
+        if system is not None:
+            inside.lay_out(self._locks[0])  # an error if it has no record before it is acquired
         for lock in self._locks:
             inside.native(lock).turns = capi.NO_TURNS  # the semaphore has one queue for all
         self._natives = capi.many([inside.native(lock) for lock in self._locks])

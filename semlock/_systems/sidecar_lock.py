@@ -40,7 +40,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import FrameType
-    from typing import Any, TypeAlias
+    from typing import Any, NoReturn, TypeAlias
 
     from typing_extensions import Unpack
 
@@ -156,6 +156,12 @@ class SidecarLock(Waiting):
             raise ValueError("a sidecar lock needs a holder that runs: use semlock run")
         payload = self._payload
         self._payload = lambda: {**payload(), "pid": owner.pid}
+
+    def _compose(self, owner: Process | None) -> NoReturn:  # noqa: ARG002 - it refuses all
+        raise TypeError(
+            "a sidecar lock can't be one of several slots: its record has a payload, which is only "
+            "asked for when the lock is acquired"
+        )
 
     def _decode(self, content: bytes) -> LockInfo:
         return decode(content)

@@ -51,6 +51,11 @@ class Files:
 
     def kind(self, name: str, more: str = "", **options):
         """Make a lock of one of semlock's classes at the place, or beside it."""
+        if self.name != "semlock":
+            if name in ("Lock", "AsyncLock"):
+                make = self.system.lock if name == "Lock" else self.system.async_lock
+                return make(self.place + more, **options)
+            options["system"] = self.system
         return getattr(semlock, name)(self.place + more, **options)
 
     @property
@@ -309,7 +314,8 @@ ENGINES = ("memory-engine", "redis", "postgresql", "etcd", "directory")
 ON_FILES = [*systems.NAMES, "ini", "kernel"]
 WORLDS = [*ON_FILES, "memory", *ENGINES]
 # Where there are all kinds of locks: readers and writers, slots, and calls for several.
-ALL_KINDS = ["semlock", *ENGINES]
+# Slots and several locks need more than one place, which a feature lock doesn't have.
+ALL_KINDS = ["semlock", "sema", "task", "ini", *ENGINES]
 # The worlds of those modules that are not about all.
 SOME = {"test_kinds": ALL_KINDS, "test_options": [*ON_FILES, "memory-engine", "directory"]}
 

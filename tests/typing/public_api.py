@@ -60,6 +60,8 @@ def many(a: semlock.Lock, b: semlock.Lock) -> None:
         assert_type(one, semlock.SlotLock)
         assert_type(one.slot, int | None)
     assert_type(slots.try_acquire(), bool)
+    semlock.SlotLock("s.lock", 3, system=semlock.systems.find("sema"), durability="full")
+    semlock.AsyncSharedLock("s.lock", system=semlock.systems.find("task"), on_lost=None)
     shared = semlock.SharedLock("t.lock", fair=True, heartbeat=5, held_by="object")
     with shared.shared():
         assert_type(shared.held, Literal["shared", "exclusive"] | None)
@@ -93,7 +95,7 @@ assert_type(semlock.stats().total.acquired, int)
 
 
 async def engines(space: semlock.Space) -> None:
-    lock, task = space.Lock("deploy", tag="why"), space.AsyncLock("deploy")
+    lock, task = space.Lock("deploy", tag="why"), space.AsyncLock("deploy", cancel_check=bool)
     assert_type(lock.fence, int | None)
     assert_type(lock.left(), float)
     assert_type(space.acquire_any([lock], timeout=1).name, str)
