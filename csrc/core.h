@@ -114,11 +114,18 @@ int semlock_still_held(semlock_lock *lock, semlock_os_file opened, semlock_view 
 /* common/inspect.c */
 semlock_file semlock_file_of(const semlock_view *seen);
 int semlock_same_view(const semlock_view *a, const semlock_view *b);
+int semlock_witness_at(const char *path);
+
+/* common/change.c, common/dead.c */
 typedef struct {
-    int finished; /* the file is the record of a holder, complete */
-    int64_t pid;  /* as the record has it, 0 if it names none */
+    int64_t pid;   /* as the record has it, 0 if it names none */
+    int64_t start; /* only if it was judged */
 } semlock_holder;
-int semlock_witness_at(const char *path, semlock_holder *holder);
+int semlock_remove_judged(const char *path, const semlock_os_char *place,
+                          semlock_os_file opened, semlock_pool *pool,
+                          const semlock_view *judged, const char *bytes, int32_t flags);
+int semlock_judge_holder(const semlock_lock *lock, semlock_pool *pool, semlock_holder *holder,
+                         semlock_view *seen);
 
 /* The steps of the protocol, which each platform implements for common/.  Unless something
  * else is said: 0, or a negative native error. */
@@ -139,6 +146,8 @@ int semlock_open_to_read(const semlock_os_char *path, semlock_os_file *file);
 int semlock_open_to_write(const semlock_os_char *path, semlock_os_file *file);
 int semlock_open_to_remove(const semlock_os_char *path, const semlock_file *exact,
                            semlock_os_file *file);
+int semlock_reopen_to_remove(const semlock_os_char *path, const semlock_file *exact,
+                             semlock_os_file *file);
 int semlock_system_local(semlock_os_file file);
 #define SEMLOCK_LOCAL 1
 #define SEMLOCK_LAYERED 2   /* local, but kernel locks differ between mounts */
@@ -207,9 +216,9 @@ typedef struct {
     int64_t pids[SEMLOCK_HOLDERS]; /* of holders that were asked for in this round */
     int32_t gone[SEMLOCK_HOLDERS];
 } semlock_round;
-int semlock_seen_held(semlock_lock *lock, int64_t now);
-int semlock_seen_held_in(semlock_round *round, semlock_lock *lock);
-int semlock_look_in(semlock_round *round, semlock_lock *lock, int seen_free);
+int semlock_seen_held_in(semlock_round *round, semlock_lock *lock, semlock_pool *pool);
+int semlock_look_in(semlock_round *round, semlock_lock *lock, int seen_free,
+                    semlock_pool *pool);
 void semlock_prepare(semlock_lock *lock, semlock_pool *pool);
 void semlock_hand_prepared(semlock_lock *from, semlock_lock *to, semlock_pool *pool);
 int semlock_is_prepared(const semlock_lock *lock);

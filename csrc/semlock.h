@@ -54,11 +54,10 @@
  *     BSDs      flock(LOCK_EX)               each other there
  *     Windows   LockFileEx, byte 2^62 + 1    LockFileEx, byte 2^62
  *
- *   For the guard a descriptor open for reading is enough, except on NFS, where it
- *   must be open for writing.  On Linux the witness is tested with a read lock,
- *   which conflicts with write locks only: read locks of other readers do not
- *   count.  Windows cannot test a lock without taking it, so a test takes it
- *   shared for a moment.
+ *   For the guard a descriptor open for reading is enough, except on NFS, where it must be
+ *   open for writing.  On Linux the witness is tested with a read lock, which conflicts with
+ *   write locks only: read locks of other readers do not count.  Windows cannot test a lock
+ *   without taking it, so a test takes it shared for a moment.
  *
  *   On local Linux filesystems the two locks are independent; on NFS they exclude
  *   each other.  So the witness is taken only on filesystems of known local kinds
@@ -116,22 +115,20 @@
  *
  * REMOVING (release, reclaim, clean, force: there is one way)
  *
- *   guard; is P still this inode?; is it unchanged (unfinished mark, ctime, bytes)?;
- *   is the witness still free?; is P still this inode?; unlink; release the guard;
- *   close.
+ *   guard; is P still this inode?; is it unchanged (unfinished mark, ctime, bytes)?; is the
+ *   witness still free?; is P still this inode?; unlink; release the guard; close.
  *
  *   The order matters.  A remover that compared the bytes first and the path
  *   afterwards could read the old record of a kept claim, see the file come back to P
  *   with a new one, and remove that.  With the path checked first, under the guard,
  *   the bytes cannot change: to take the file from P and rewrite it needs the guard.
  *
- *   A holder identifies its instance by the inode that it has open.  But another
- *   program may have taken the lock over by writing its own record into the file.
- *   So the holder also looks for its token and compares the bytes that identify the
- *   owner (`head`), or all bytes where the format has no token.  It does so always
- *   for a `strict` lock, as those of the other lock systems are, and else only if
- *   the check of P showed another length or mtime.  A lock lost in this way stays
- *   at P unchanged.
+ *   A holder identifies its instance by the inode that it has open.  But another program may
+ *   have taken the lock over by writing its own record into the file.  So the holder also
+ *   looks for its token and compares the bytes that identify the owner (`head`), or all bytes
+ *   where the format has no token.  It does so always for a `strict` lock, as those of the
+ *   other lock systems are, and else only if the check of P showed another length or mtime.
+ *   A lock lost in this way stays at P unchanged.
  *
  *   P also proves a release: rename() between two names of one inode does nothing
  *   and returns 0, so P is checked after it.  If the instance has more names than its
@@ -153,19 +150,17 @@
  *
  * THE KEPT CLAIM
  *
- *   A process that acquires locks in one directory again and again keeps the
- *   finished file of a released lock, with its descriptor and its witness, under a
- *   private name in that directory: ".semlock-", the inode number, ".kept".
- *   Acquiring is then pwrite and linkat, releasing is guard, check and unlink: no
- *   inode is created or freed.
+ *   A process that acquires locks in one directory again and again keeps the finished file of
+ *   a released lock, with its descriptor and its witness, under a private name in that
+ *   directory: ".semlock-", the inode number, ".kept".  Acquiring is then pwrite and linkat,
+ *   releasing is guard, check and unlink: no inode is created or freed.
  *
- *   The first release in a directory keeps nothing, so a program that locks once
- *   leaves no file even when it is killed.  At most SEMLOCK_POOL_SLOTS are kept,
- *   none after a normal exit.  After a kill the name is an orphan.  A process that
- *   reclaims the lock finds it by the inode number.  Orphans without a lock are
- *   found by a sweep (semlock.clean, or a process that begins to keep a claim in
- *   that directory): their witness is free, or without a witness, the process in
- *   the record has ended.
+ *   The first release in a directory keeps nothing, so a program that locks once leaves no
+ *   file even when it is killed.  At most SEMLOCK_POOL_SLOTS are kept, none after a normal
+ *   exit.  After a kill the name is an orphan.  A process that reclaims the lock finds it by
+ *   the inode number.  Orphans without a lock are found by a sweep (semlock.clean, or a
+ *   process that begins to keep a claim in that directory): their witness is free, or without
+ *   a witness, the process in the record has ended.
  *
  *   Windows: the file is renamed between P and its private name, so it has one name
  *   at any time, and a killed holder leaves no orphan.
@@ -184,11 +179,10 @@
  *   returns SEMLOCK_FORKED and touches neither descriptor nor file; a wait begins
  *   again; a record, which names the parent, must be composed again.
  *
- *   fork(3) also runs handlers (pthread_atfork).  Before the fork they wait until
- *   no call is running, for 10 seconds at most, and no call begins until the fork
- *   is done.  In the child they close the copies of all our descriptors, so that no
- *   witness outlives its holder in a child that does not know of it.  The child of
- *   a bare clone closes them at its first call.
+ *   fork(3) also runs handlers (pthread_atfork).  Before the fork they wait until no call is
+ *   running, for 10 seconds at most, and no call begins until the fork is done.  In the child
+ *   they close the copies of all our descriptors, so that no witness outlives its holder in a
+ *   child that does not know of it.  The child of a bare clone closes them at its first call.
  *
  * OUR DESCRIPTORS
  *
@@ -239,6 +233,12 @@
  *     OpenBSD  boot time (not constant)   one              sysctl
  *     Windows  machine GUID, boot number  computer name    OpenProcess, wait
  *
+ *   The core decides the plain case itself, in the call that tries or waits (common/dead.c): a
+ *   record exactly as semlock writes it, of this boot and namespace, whose witness was kept
+ * and is free, and whose process has ended.  It removes that file like any remover, and tries
+ *   again.  The lock must have the default policy, and no listener may wait for reports of
+ *   removals.  Everything else is judged by the caller, by the same rule.
+ *
  *   In another PID namespace of the same boot PIDs mean nothing.  There a free
  *   witness proves death if the record says "kept"; macOS and the BSDs have no
  *   witness, so there is no proof.  Another boot proves death only if the filesystem
@@ -268,7 +268,7 @@
  *                                     removed in it
  *
  *   The close of a descriptor is reported for any container.  The end of a process
- *   is watched only if the caller names the process after judging it.
+ *   is watched only after it was judged, by the core or by the caller.
  *
  *   No event is missed.  On Linux the kernel reports an unlink before the name is
  *   gone.  So the file at P is watched; then a check waits for a removal in

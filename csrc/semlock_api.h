@@ -110,6 +110,11 @@
 #define SEMLOCK_EXCLUSIVE 1 /* the kernel's lock on the file there, which stays */
 #define SEMLOCK_SHARED 2    /* the same, shared with other readers */
 
+/* How much of a holder's life and death the core judges itself (`vouched` of a lock). */
+#define SEMLOCK_BY_CALLER 0  /* nothing: the policy is the caller's own */
+#define SEMLOCK_BY_WITNESS 1 /* life: a taken witness is proof enough */
+#define SEMLOCK_BY_PROOF 2   /* death too, of a text record (common/dead.c) */
+
 /* What is at a path. */
 #define SEMLOCK_REGULAR 0
 #define SEMLOCK_SYMLINK 1
@@ -247,7 +252,7 @@ typedef struct {
     int32_t fleeting;    /* its file is never kept for another acquisition */
     int32_t expect_held; /* the last try failed: check the path first */
     int32_t waited;      /* acquired by waiting: others may wait too */
-    int32_t vouched;     /* a taken witness is enough proof of life */
+    int32_t vouched;     /* one of the three above */
     int32_t stamp_at;
     int32_t token_at;
     int32_t head;     /* how many bytes identify the owner */
@@ -319,6 +324,9 @@ typedef struct {
     uint64_t seed[2];
     uint64_t count;
     uint64_t boot;         /* the number of this boot, 0 not known */
+    char boot_id[64];      /* and its name, empty if it is not known in this life */
+    uint64_t pidns;        /* the PID namespace */
+    int32_t watched;       /* a listener is told of each removal: the caller judges */
     uint64_t ordered;      /* the filesystem last found to keep boot marks, 0 none */
     int64_t reserve;       /* a descriptor in reserve for a release, plus one; 0 none */
     int32_t bare;          /* held locks whose descriptors were closed */

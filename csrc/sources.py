@@ -15,6 +15,7 @@ SHARED = [
     "common/holding.c",
     "common/inspect.c",
     "common/change.c",
+    "common/dead.c",
     "common/waiting.c",
     "common/queue.c",
 ]

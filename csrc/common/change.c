@@ -45,7 +45,7 @@ compare(semlock_os_file file, const semlock_view *judged, const char *bytes, int
             return SEMLOCK_NO_MEMORY;
         }
     }
-    length = semlock_read_all(file, now, room);
+    length = semlock_read_at(file, now, room, 0); /* less at once is a change too */
     if (length < 0) {
         outcome = length == SEMLOCK_CONTENT_LOCKED ? SEMLOCK_GUARDED : length;
     }
@@ -61,22 +61,15 @@ compare(semlock_os_file file, const semlock_view *judged, const char *bytes, int
     return outcome;
 }
 
-static int
-remove_judged(const char *path, semlock_pool *pool, const semlock_view *judged,
-              const char *bytes, int32_t flags)
+/* Remove the instance that was judged, and is open; closes it. */
+int
+semlock_remove_judged(const char *path, const semlock_os_char *place, semlock_os_file opened,
+                      semlock_pool *pool, const semlock_view *judged, const char *bytes,
+                      int32_t flags)
 {
-    semlock_os_char place[SEMLOCK_PATH_ROOM];
     semlock_file file = semlock_file_of(judged);
-    semlock_os_file opened;
-    int guard, still;
-    int outcome = semlock_os_path(place, path);
+    int guard, still, outcome;
 
-    if (outcome == 0) {
-        outcome = semlock_open_to_remove(place, &file, &opened);
-    }
-    if (outcome != SEMLOCK_OK) {
-        return semlock_is_gone(outcome) ? SEMLOCK_LOST : outcome;
-    }
     guard = semlock_guard_judged(place, &file, &opened);
     if (semlock_is_kept_out(guard)) {
         semlock_os_close(opened);
@@ -97,10 +90,21 @@ int
 semlock_remove(const char *path, semlock_pool *pool, const semlock_view *judged,
                const char *bytes, int32_t flags)
 {
-    int outcome;
+    semlock_os_char place[SEMLOCK_PATH_ROOM];
+    semlock_file file = semlock_file_of(judged);
+    semlock_os_file opened;
+    int outcome = semlock_os_path(place, path);
 
     semlock_enter(pool);
-    outcome = remove_judged(path, pool, judged, bytes, flags);
+    if (outcome == 0) {
+        outcome = semlock_open_to_remove(place, &file, &opened);
+    }
+    if (outcome == SEMLOCK_OK) {
+        outcome = semlock_remove_judged(path, place, opened, pool, judged, bytes, flags);
+    }
+    else if (semlock_is_gone(outcome)) {
+        outcome = SEMLOCK_LOST;
+    }
     semlock_leave(pool);
     return outcome;
 }

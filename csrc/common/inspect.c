@@ -179,41 +179,18 @@ semlock_confirm(const char *path, semlock_pool *pool, const semlock_view *judged
     return outcome;
 }
 
-/* The PID of a text record, whose first line it is; 0 if there is none. */
-static int64_t
-pid_in(semlock_os_file file)
-{
-    char text[24] = {0};
-    int64_t pid = 0;
-    int at = 4;
-
-    if (semlock_read_at(file, text, sizeof text - 1, 0) < at || memcmp(text, "pid=", 4) != 0) {
-        return 0;
-    }
-    for (; text[at] >= '0' && text[at] <= '9' && at < 16; at++) {
-        pid = 10 * pid + (text[at] - '0');
-    }
-    return text[at] == '\n' ? pid : 0;
-}
-
-/* Is the witness of the file at the path taken? 1, 0, or -1 if it is not known.  With `holder`
- * given, it says what else the file tells of the holder. */
+/* Is the witness of the file at the path taken? 1, 0, or -1 if it is not known. */
 int
-semlock_witness_at(const char *path, semlock_holder *holder)
+semlock_witness_at(const char *path)
 {
     semlock_os_char place[SEMLOCK_PATH_ROOM];
     semlock_os_file file;
-    semlock_view seen;
     int taken;
 
     if (semlock_os_path(place, path) != 0 || semlock_open_to_read(place, &file) != 0) {
         return -1;
     }
     taken = semlock_system_witness(file);
-    if (holder != NULL && taken == 1) {
-        holder->finished = semlock_describe(file, &seen) == 0 && !seen.unfinished;
-        holder->pid = pid_in(file);
-    }
     semlock_os_close(file);
     return taken;
 }

@@ -199,21 +199,24 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, in
 }
 
 /* A file is at the path.  When it is time to judge its holder, a taken witness is enough proof
- * of life, unless the caller's policy uses other evidence. */
-int
-semlock_seen_held(semlock_lock *lock, int64_t now)
+ * of life, unless the caller's policy uses other evidence.  SEMLOCK_FREE: the holder was dead,
+ * and its file is removed. */
+static int
+seen_held(semlock_lock *lock, semlock_pool *pool, int64_t now)
 {
     int outcome = semlock_object_seen_held(lock, now);
     semlock_holder holder = {0};
+    semlock_view seen;
 
-    if (outcome == SEMLOCK_LOOK && lock->vouched) {
-        int witnessed = semlock_witness_at(lock->path, &holder) == 1 && holder.finished;
-
-        semlock_store32(&lock->witnessed, witnessed);
-        if (witnessed) {
+    if (outcome == SEMLOCK_LOOK && lock->vouched != SEMLOCK_BY_CALLER) {
+        outcome = semlock_judge_holder(lock, pool, &holder, &seen);
+        semlock_store32(&lock->witnessed, outcome == SEMLOCK_HELD);
+        if (outcome == SEMLOCK_HELD) {
             semlock_store64(&lock->holder, holder.pid);
             semlock_store64(&lock->look_at, now + SEMLOCK_VOUCHED_NS);
-            outcome = SEMLOCK_HELD;
+        }
+        else if (outcome == SEMLOCK_ALIVE) {
+            outcome = SEMLOCK_LOOK;
         }
     }
     return outcome;
@@ -240,7 +243,7 @@ has_ended(semlock_round *round, int64_t pid)
  * The PID in the record only selects the holders that are judged now.  If it is wrong, as one
  * of another PID namespace is, it is not used again. */
 int
-semlock_seen_held_in(semlock_round *round, semlock_lock *lock)
+semlock_seen_held_in(semlock_round *round, semlock_lock *lock, semlock_pool *pool)
 {
     int64_t look_at = semlock_load64(&lock->look_at);
     int64_t holder = semlock_load64(&lock->holder);
@@ -248,14 +251,14 @@ semlock_seen_held_in(semlock_round *round, semlock_lock *lock)
     int outcome;
 
     if (look_at == 0 || rounds < 2) {
-        return semlock_seen_held(lock, round->now);
+        return seen_held(lock, pool, round->now);
     }
     if (round->now < look_at) {
         semlock_store32(&lock->expect_held, 1);
         return SEMLOCK_HELD;
     }
     if (holder > 0 && has_ended(round, holder)) {
-        outcome = semlock_seen_held(lock, round->now);
+        outcome = seen_held(lock, pool, round->now);
         if (outcome == SEMLOCK_HELD && semlock_load64(&lock->holder) == holder) {
             semlock_store64(&lock->holder, 0);
         }
@@ -269,7 +272,7 @@ semlock_seen_held_in(semlock_round *round, semlock_lock *lock)
         semlock_store32(&lock->expect_held, 1);
         return SEMLOCK_HELD;
     }
-    return semlock_seen_held(lock, round->now);
+    return seen_held(lock, pool, round->now);
 }
 
 /* The file at the path stays, and the kernel's lock on it is the lock.  The kernel is the
@@ -292,7 +295,7 @@ attempt_kernel(semlock_lock *lock, semlock_pool *pool, int anyway)
 /* Is the lock free?  SEMLOCK_FREE, _HELD or _LOOK, without a try.  What this process holds or
  * tries by the same object is held. */
 int
-semlock_look_in(semlock_round *round, semlock_lock *lock, int seen_free)
+semlock_look_in(semlock_round *round, semlock_lock *lock, int seen_free, semlock_pool *pool)
 {
     if (semlock_load64(&lock->owner) != 0) {
         return SEMLOCK_HELD;
@@ -300,7 +303,22 @@ semlock_look_in(semlock_round *round, semlock_lock *lock, int seen_free)
     if (seen_free || !semlock_is_at_path(lock)) {
         return SEMLOCK_FREE;
     }
-    return semlock_seen_held_in(round, lock);
+    return semlock_seen_held_in(round, lock, pool);
+}
+
+/* Try, and once more if a dead holder's file was removed. */
+static int
+attempt_file(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway)
+{
+    int outcome = attempt(lock, pool, lock->record, seen_free, anyway);
+
+    if (outcome == SEMLOCK_HELD) {
+        outcome = seen_held(lock, pool, semlock_now_ns());
+        if (outcome == SEMLOCK_FREE) {
+            outcome = attempt(lock, pool, lock->record, 1, anyway);
+        }
+    }
+    return outcome;
 }
 
 int
@@ -315,14 +333,15 @@ semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int a
     if (record->life != 0 && record->life != pool->life) {
         return semlock_object_failed(lock, SEMLOCK_FORKED); /* it names the parent */
     }
-    outcome = lock->kernel != SEMLOCK_BY_FILE ? attempt_kernel(lock, pool, anyway)
-                                              : attempt(lock, pool, record, seen_free, anyway);
+    if (lock->kernel != SEMLOCK_BY_FILE) {
+        outcome = attempt_kernel(lock, pool, anyway);
+    }
+    else {
+        outcome = attempt_file(lock, pool, seen_free, anyway);
+    }
     if (outcome == SEMLOCK_OK) {
         semlock_add32(&pool->holding[lock->file.ino % SEMLOCK_BURSTS], 1);
         return semlock_object_won(lock, record);
-    }
-    if (outcome == SEMLOCK_HELD && lock->kernel == SEMLOCK_BY_FILE) {
-        outcome = semlock_seen_held(lock, semlock_now_ns());
     }
     return semlock_object_failed(lock, outcome);
 }

@@ -34,6 +34,39 @@ semlock_waiting_prepare(semlock_waiting *waiting, semlock_pool *pool)
     }
 }
 
+/* The wait says that the holder must be judged.  SEMLOCK_FREE: it was dead, and it is this
+ * waiter's turn; SEMLOCK_LOOK: the caller must judge it; SEMLOCK_ARMED: go on waiting.  That
+ * is so between the moment when a dying process drops its witness and its end, which is
+ * watched, and as long as a process holds whose program has closed the file. */
+static int
+judge(semlock_waiting *waiting, const semlock_lock *lock, semlock_pool *pool)
+{
+    semlock_watch *watch = &waiting->watches[waiting->which];
+    semlock_holder holder;
+    semlock_view seen;
+    int outcome;
+
+    semlock_enter(pool);
+    outcome = semlock_judge_holder(lock, pool, &holder, &seen);
+    if (outcome == SEMLOCK_ALIVE &&
+        (waiting->lent || waiting->unpaced || semlock_held_here(pool, seen.ino))) {
+        outcome = SEMLOCK_LOOK; /* the caller may be about to wait for itself */
+    }
+    semlock_leave(pool);
+    if (outcome == SEMLOCK_ALIVE) {
+        watch->judged_dev = seen.dev;
+        watch->judged_ino = seen.ino;
+        watch->judged_ctime_ns = seen.ctime_ns;
+        semlock_waiting_follow(waiting, holder.pid, holder.start);
+        return SEMLOCK_ARMED;
+    }
+    if (outcome == SEMLOCK_FREE) {
+        return semlock_waiting_in_turn(waiting, lock->turns == SEMLOCK_FAIR) ? SEMLOCK_FREE
+                                                                             : SEMLOCK_ARMED;
+    }
+    return SEMLOCK_LOOK;
+}
+
 /* Wait, and try as soon as the lock may be free.  Returns the outcome of the wait
  * (SEMLOCK_LOOK, _BLIND, _TIME) or of the try; SEMLOCK_OK ends the wait too.  SEMLOCK_RACED:
  * other processes were faster so often that the caller should pause. */
@@ -52,11 +85,22 @@ semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semloc
     for (int races = 0; races < RACES; races++) {
         int outcome = semlock_waiting_once(waiting, pool, until);
 
-        if (outcome != SEMLOCK_FREE) {
+        if (outcome != SEMLOCK_FREE && outcome != SEMLOCK_LOOK) {
             return outcome;
         }
         if (waiting->locks != NULL) {
             lock = waiting->locks[waiting->which];
+        }
+        if (outcome == SEMLOCK_LOOK) {
+            outcome = judge(waiting, lock, pool);
+            if (outcome == SEMLOCK_LOOK) {
+                return outcome;
+            }
+            if (outcome == SEMLOCK_ARMED) {
+                continue;
+            }
+        }
+        if (waiting->locks != NULL) {
             hand_over(waiting, lock, pool);
         }
         outcome = semlock_try_free(lock, pool);
@@ -68,7 +112,8 @@ semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semloc
             return outcome;
         }
         semlock_waiting_by_turns(waiting);
-        if (outcome == SEMLOCK_LOOK && waiting->tried && waiting->locks == NULL) {
+        if (outcome == SEMLOCK_LOOK && waiting->tried && waiting->locks == NULL &&
+            judge(waiting, lock, pool) == SEMLOCK_LOOK) {
             return outcome; /* the event was the holder's death: it is judged at once */
         }
         if (waiting->locks == NULL) {

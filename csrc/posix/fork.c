@@ -103,6 +103,7 @@ reset_pool(semlock_pool *pool)
     semlock_events_forget_kept(pool);
     pool->reserve = 0;
     pool->bare = pool->prepared = 0;
+    pool->boot_id[0] = 0; /* the child may be in another PID namespace */
 }
 
 /* Reset the process state and the pool after a fork, in one thread.  In the parent a thread

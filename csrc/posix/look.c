@@ -35,7 +35,7 @@ vouched_for(semlock_watch *watch, const struct stat *seen, semlock_pool *pool)
     if ((judged && !watch->told) || !S_ISREG(seen->st_mode)) {
         return judged;
     }
-    return semlock_witness_at(watch->path, NULL) == 1;
+    return semlock_witness_at(watch->path) == 1;
 }
 
 /* Watch the file at the path: SEMLOCK_ARMED; SEMLOCK_FREE if there is none; or SEMLOCK_CHANGED

@@ -128,13 +128,15 @@ try_group(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count, 
             if (known ? outcomes[i] == SEMLOCK_HELD
                       : faccessat(directory, last_part(lock), F_OK, 0) == 0) {
                 /* A check only: no thread needs to own the object for it. */
-                outcomes[i] = (char)semlock_seen_held_in(round, lock);
-                continue;
+                outcomes[i] = (char)semlock_seen_held_in(round, lock, pool);
+                if (outcomes[i] != SEMLOCK_FREE) {
+                    continue;
+                }
             }
             seen_free = 1;
         }
         if (how == SEMLOCK_ONLY_LOOK) {
-            outcomes[i] = (char)semlock_look_in(round, lock, seen_free);
+            outcomes[i] = (char)semlock_look_in(round, lock, seen_free, pool);
             continue;
         }
         outcome = semlock_try_entered(lock, pool, seen_free,

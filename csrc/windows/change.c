@@ -146,6 +146,13 @@ semlock_open_to_remove(const WCHAR *path, const semlock_file *file, HANDLE *hand
     return error == -ERROR_SHARING_VIOLATION ? SEMLOCK_GUARDED : error;
 }
 
+int
+semlock_reopen_to_remove(const WCHAR *path, const semlock_file *file, HANDLE *handle)
+{
+    CloseHandle(*handle);
+    return semlock_open_to_remove(path, file, handle);
+}
+
 /* Write at the end of the file. */
 int
 semlock_append(HANDLE handle, const char *bytes, int32_t length, int32_t end)

@@ -264,11 +264,13 @@ semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t 
         int outcome;
 
         if (semlock_load64(&locks[i]->owner) == 0 && semlock_is_at_path(locks[i])) {
-            outcomes[i] = (char)semlock_seen_held_in(&round, locks[i]);
-            continue;
+            outcomes[i] = (char)semlock_seen_held_in(&round, locks[i], pool);
+            if (outcomes[i] != SEMLOCK_FREE) {
+                continue;
+            }
         }
         if (how == SEMLOCK_ONLY_LOOK) {
-            outcomes[i] = (char)semlock_look_in(&round, locks[i], 1);
+            outcomes[i] = (char)semlock_look_in(&round, locks[i], 1, pool);
             continue;
         }
         outcome = semlock_try_entered(

@@ -71,7 +71,7 @@ vouched_for(semlock_watch *watch, const semlock_view *seen, semlock_pool *pool)
         return judged;
     }
     watch->ino = watch->dev = 0;
-    if (semlock_witness_at(watch->path, NULL) == 1) {
+    if (semlock_witness_at(watch->path) == 1) {
         watch->ino = seen->ino;
         watch->dev = seen->dev;
         return 1;

@@ -371,16 +371,16 @@ def identify() -> tuple[int, int, int, int, str]:
     if outcome < 0:
         raise_os_error(outcome, "/proc")
     boot = ffi.string(process.boot).decode("ascii", "replace")
-    POOL.boot = lib.semlock_boot_number(process.boot)
+    # The name comes last: the core judges records of this boot as soon as it has one.
+    POOL.boot, POOL.pidns = lib.semlock_boot_number(process.boot), process.pidns
+    POOL.boot_id = process.boot
     return process.pid, process.start, process.pidns, process.timens, boot
 
 
 def start_time(pid: int) -> int:
     """Give the start time of a process, in the system's unit; 0 if it is unknown."""
     start = ffi.new("int64_t *")
-    if lib.semlock_start_time(pid, start) != 0:
-        return 0
-    return start[0]
+    return start[0] if lib.semlock_start_time(pid, start) == 0 else 0
 
 
 def os_error(code: int, path: bytes | str) -> OSError:

@@ -183,6 +183,9 @@ class semlock_pool:
     seed: Array[int]
     count: int
     boot: int
+    boot_id: Bytes
+    pidns: int
+    watched: int
     ordered: int
     reserve: int
     bare: int
@@ -338,6 +341,9 @@ class Library:
     SEMLOCK_BY_FILE: Final[int]
     SEMLOCK_EXCLUSIVE: Final[int]
     SEMLOCK_SHARED: Final[int]
+    SEMLOCK_BY_CALLER: Final[int]
+    SEMLOCK_BY_WITNESS: Final[int]
+    SEMLOCK_BY_PROOF: Final[int]
     SEMLOCK_REGULAR: Final[int]
     SEMLOCK_SYMLINK: Final[int]
     SEMLOCK_DIRECTORY: Final[int]

@@ -29,3 +29,8 @@ RACED = 17
 NO_TURNS = 0
 TAKE_TURNS = 1
 FAIR = 2
+
+# How much of its holder's life and death the core judges itself.
+BY_CALLER = 0
+BY_WITNESS = 1
+BY_PROOF = 2

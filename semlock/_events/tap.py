@@ -15,7 +15,7 @@ from functools import partial
 from time import monotonic_ns
 
 from semlock._core import events, inside, registry
-from semlock._core.capi import KEPT, OK, this_thread
+from semlock._core.capi import KEPT, OK, POOL, this_thread
 from semlock._core.errors import LockTimeoutError
 from semlock._core.paths import PREFIX
 
@@ -52,6 +52,7 @@ def listen(listener: Listener) -> None:
     with changing:
         _listeners = (*_listeners, listener)
         if events.sink is None:
+            POOL.watched = 1  # who removes a dead holder's file must report it
             events.sink = _SINK
             for lock in registry.all_locks():
                 if inside.native(lock).held:
@@ -65,6 +66,7 @@ def unlisten(listener: Listener) -> None:
         _listeners = tuple(other for other in _listeners if other is not listener)
         if not _listeners:
             events.sink = None
+            POOL.watched = 0
             _holds.clear()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from semlock._core import capi
 from semlock._core.identity import this_process
 from semlock._core.options import DEFAULTS
-from semlock._core.outcomes import TAKE_TURNS
+from semlock._core.outcomes import BY_PROOF, TAKE_TURNS
 from semlock._core.records import decode_text, encode_text
 from semlock._locks.base import BaseLock
 from semlock._locks.lock_object import LockObject
@@ -55,6 +55,9 @@ class TextLock(FileLock):
     """A lock whose record is text: ``key=value`` lines."""
 
     __slots__ = ()
+
+    # The core reads what ``decode_text`` reads.
+    _vouched = BY_PROOF
 
     # Those who wait stand in a queue, and those who hold make way for them.
     _turns = TAKE_TURNS

@@ -14,7 +14,7 @@ from semlock._core import capi, events, explain, registry, waits
 from semlock._core.capi import BURSTS, POOL, release_lock, this_thread, try_anyway, try_lock
 from semlock._core.errors import LockTimeoutError
 from semlock._core.options import taken
-from semlock._core.outcomes import FAIR, KEPT, NESTED, NO_TURNS, OK
+from semlock._core.outcomes import BY_CALLER, FAIR, KEPT, NESTED, NO_TURNS, OK
 from semlock._core.paths import absolute, engine_of
 from semlock._core.status import look_at, remove_exactly
 from semlock._core.verdicts import may_make_locks_beside
@@ -109,7 +109,7 @@ class InFiles(FileRecord):
                 # event tells them of that: they try as often as a cancel_check is asked.
                 self._cancel = bool, _NEST_PAUSE
         native.turns = FAIR if given["fair"] else self._turns
-        native.vouched = self._policy is None
+        native.vouched = self._vouched if self._policy is None else BY_CALLER
         native.strict = self._strict
         # Last: __del__ would take a zero in a structure that is not ready for a descriptor.
         self._native = native

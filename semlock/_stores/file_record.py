@@ -6,7 +6,7 @@ from time import time
 
 from semlock._core import capi
 from semlock._core.capi import POOL, WITNESSED
-from semlock._core.outcomes import CHANGED, FREE, OK
+from semlock._core.outcomes import BY_WITNESS, CHANGED, FREE, OK
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ class FileRecord(BaseLock):
     __slots__ = ()
 
     _native: semlock_lock
+
+    # What the core may judge itself of such a record, if the policy is the default one.
+    _vouched = BY_WITNESS
 
     if TYPE_CHECKING:
         _owner: tuple[Process, bool] | None
