@@ -237,9 +237,17 @@ def decode_text(content: bytes) -> LockInfo:
     for key, value in fields.items():
         if not ours or key not in _TEXTS:
             fields[key] = value.strip(_BLANKS)
-    if "timestamp" not in fields and not ours and text.endswith("\n"):
-        return info_of(fields, _usable_pid(fields), None)
-    return decode_fields(fields)
+    pid = parse_integer(fields.get("pid"), PID_LIMIT)
+    if not pid:
+        raise _refusal(f"the record has no usable pid: {fields.get('pid')!r:.60}")
+    timestamp = None
+    if "timestamp" in fields or ours or not text.endswith("\n"):
+        timestamp = parse_integer(fields.get("timestamp"), 2**64 - 1)
+        if timestamp is None:
+            raise _refusal(
+                f"the record has no usable timestamp: {fields.get('timestamp')!r:.60}"
+            )
+    return info_of(fields, pid, timestamp)
 
 
 def forget_first(fields: dict[str, str]) -> None:
@@ -259,37 +267,23 @@ def restamp_text(content: bytes, info: LockInfo, now: float) -> bytes | None:  #
     return before + key + b"%d" % int(now) + rest[digits:] if key and digits else None
 
 
-def decode_fields(fields: dict[str, str]) -> LockInfo:
-    """Make a ``LockInfo`` of a text record's fields; ``pid`` and ``timestamp`` are required."""
-    pid = _usable_pid(fields)
-    timestamp = parse_integer(fields.get("timestamp"), 2**64 - 1)
-    if timestamp is None:
-        raise _refusal(f"the record has no usable timestamp: {fields.get('timestamp')!r:.60}")
-    return info_of(fields, pid, timestamp)
-
-
-def _usable_pid(fields: dict[str, str]) -> int:
-    pid = parse_integer(fields.get("pid"), PID_LIMIT)
-    if pid is None or pid < 1:
-        raise _refusal(f"the record has no usable pid: {fields.get('pid')!r:.60}")
-    return pid
-
-
 def info_of(fields: dict[str, str], pid: int | None, timestamp: int | None) -> LockInfo:
-    return of_named_instances(
-        LockInfo(
-            pid=pid,
-            timestamp=timestamp,
-            tag=fields.get("tag"),
-            host=fields.get("host"),
-            start=parse_integer(fields.get("start"), 2**63 - 1),
-            boot=fields.get("boot"),
-            pidns=parse_integer(fields.get("pidns"), 2**64 - 1),
-            timens=parse_integer(fields.get("timens"), 2**64 - 1),
-            token=fields.get("token"),
-            witness=fields.get("witness"),
-        )
+    """Make a ``LockInfo`` of a text record's fields."""
+    start, pidns, timens = map(fields.get, ("start", "pidns", "timens"))
+    info = LockInfo(
+        pid=pid,
+        timestamp=timestamp,
+        tag=fields.get("tag"),
+        host=fields.get("host"),
+        start=None if start is None else parse_integer(start, 2**63 - 1),
+        boot=fields.get("boot"),
+        pidns=None if pidns is None else parse_integer(pidns, 2**64 - 1),
+        timens=None if timens is None else parse_integer(timens, 2**64 - 1),
+        token=fields.get("token"),
+        witness=fields.get("witness"),
     )
+    info._names_instances = True  # noqa: SLF001 - as in of_named_instances
+    return info
 
 
 def of_named_instances(info: R) -> R:

@@ -84,10 +84,8 @@ class LockStatus:
         self.reason = None
         # The reason and the user who may remove the file, if this user may not.
         self._barred: tuple[str, str] | None = None
-        if look is not None:
-            self._describe(look, policy)
-
-    def _describe(self, look: capi.Instance, policy: Policy | None) -> None:
+        if look is None:
+            return
         self.unfinished = look.unfinished and is_unfinished(look)
         self.changed_at = look.ctime_ns / 1e9
         self.verdict, self.evidence = look.evidence(self.info)
@@ -204,6 +202,15 @@ _KINDS = {
 }
 
 
+def is_unfinished(look: capi.Instance) -> bool:
+    """Tell whether a killed creator left this file, empty or with the beginning of a record."""
+    if not look.unfinished or look.error:
+        return False
+    from semlock._core.forms import is_begun  # noqa: PLC0415 - seldom
+
+    return is_begun(look.content)
+
+
 def look_at(
     path: str,
     encoded: bytes,
@@ -214,49 +221,27 @@ def look_at(
 ) -> LockStatus:
     """Look at an absolute path; ``LockPathError`` if what is there can't be a lock."""
     for _ in range(_TRIES):
-        found = _look_once(path, encoded, decode, policy, is_foreign=is_foreign)
+        seen = capi.look(encoded)
+        if seen is None:
+            return LockStatus(path, None, None)
+        if seen.kind != capi.REGULAR:
+            kind, code = _KINDS.get(seen.kind, ("not a regular file", errno.EINVAL))
+            raise LockPathError(
+                f"{path} is {kind}, which can't be a lock; it is left alone",
+                path=path,
+                code=code,
+            )
+        info = None
+        if not seen.error and not (seen.unfinished and is_unfinished(seen)):
+            try:
+                info = decode(seen.content)
+            except LockRecordError:
+                info = None
+        found = LockStatus(path, seen, info, policy, is_foreign=is_foreign)
         # A process may release and then end while it is looked at: then the path is checked again.
-        if (
-            found.verdict != DEAD
-            or found.instance is None
-            or capi.confirm(encoded, found.instance)
-        ):
+        if found.verdict != DEAD or capi.confirm(encoded, seen):
             break
     return found
-
-
-def is_unfinished(look: capi.Instance) -> bool:
-    """Tell whether a killed creator left this file, empty or with the beginning of a record."""
-    if not look.unfinished or look.error:
-        return False
-    from semlock._core.forms import is_begun  # noqa: PLC0415 - seldom
-
-    return is_begun(look.content)
-
-
-def _look_once(
-    path: str,
-    encoded: bytes,
-    decode: Callable[[bytes], LockInfo],
-    policy: Policy | None,
-    *,
-    is_foreign: bool,
-) -> LockStatus:
-    seen = capi.look(encoded)
-    if seen is None:
-        return LockStatus(path, None, None)
-    if seen.kind != capi.REGULAR:
-        kind, code = _KINDS.get(seen.kind, ("not a regular file", errno.EINVAL))
-        raise LockPathError(
-            f"{path} is {kind}, which can't be a lock; it is left alone", path=path, code=code
-        )
-    info = None
-    if not seen.error and not (seen.unfinished and is_unfinished(seen)):
-        try:
-            info = decode(seen.content)
-        except LockRecordError:
-            info = None
-    return LockStatus(path, seen, info, policy, is_foreign=is_foreign)
 
 
 def status_by(

@@ -41,7 +41,9 @@ def reason_to_remove(status: LockStatus, policy: Policy | None) -> str | None:
     """Ask a policy (``None`` for the default) for its reason, as text."""
     if status.unfinished and status.unchanged_for(time()) >= GRACE:
         return "it was never finished by the process that began to create it"
-    answer = (policy or proof_of_death)(status)
+    if policy is None:
+        return status.evidence if status.verdict == DEAD else None  # as proof_of_death
+    answer = policy(status)
     if not answer:
         return None
     return answer if isinstance(answer, str) else "the policy permits it"

@@ -39,6 +39,7 @@ ENDLESS = FOREVER / 2
 
 _TRIES = 10
 _HAD = (OK, NESTED)
+_HELD = (HELD, LOOK)
 
 
 class BaseLock(LockObject):
@@ -75,10 +76,7 @@ class BaseLock(LockObject):
         sink = events.sink
         asked = 0 if sink is None else monotonic_ns()
         try:
-            outcome = self._try()
-            if outcome == TURN and not self._for_tasks and self._native.turns == FAIR:
-                outcome = run(insisting(self._try))
-            won = outcome != HELD and self._settle(outcome, _frame(1))
+            won = self._settled_try(_frame(1))
             if sink is not None:
                 sink.tried(self, asked, won=won)
         except BaseException as error:
@@ -87,6 +85,12 @@ class BaseLock(LockObject):
                 sink.failed(self, asked, error)
             raise
         return won
+
+    def _settled_try(self, frame: FrameType) -> bool:
+        outcome = self._try()
+        if outcome == TURN and not self._for_tasks and self._native.turns == FAIR:
+            outcome = run(insisting(self._try))
+        return outcome != HELD and self._settle(outcome, frame)
 
     def _take(self, timeout: float | None, frame: FrameType) -> None:
         before = self._native.serial
@@ -153,7 +157,7 @@ class BaseLock(LockObject):
                         else:
                             self._place = (frame.f_code, frame.f_lasti)
                         break
-                    if (outcome != HELD or waiter.judge is not False) and self._settle(
+                    if (outcome not in _HELD or waiter.judge is not False) and self._settle(
                         outcome, frame, waiter
                     ):
                         break
@@ -218,7 +222,7 @@ class BaseLock(LockObject):
                     return False
                 mine.refuse(self, frame)
                 outcome = HELD
-            if outcome in (HELD, LOOK):
+            if outcome in _HELD:
                 # During a wait the core looks first, and most looks need no judgement.
                 due = None if waiter is None else waiter.judge
                 if not (outcome == LOOK if due is None else due):

@@ -99,12 +99,7 @@ class LockObject(WithOptions, Store):
         ``NotHeldError`` if it is not held here; ``LockLostError`` if it was removed
         meanwhile; then a file at the path is another holder's and stays.
         """
-        endings = self._native.endings
-        try:
-            outcome = self._let_go()
-        except BaseException:
-            self._end(endings)
-            raise
+        outcome = self._let_go_whole()
         if outcome not in _HAD:
             self._finish_release(outcome)
 
@@ -114,12 +109,7 @@ class LockObject(WithOptions, Store):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        endings = self._native.endings
-        try:
-            outcome = self._let_go()
-        except BaseException:
-            self._end(endings)
-            raise
+        outcome = self._let_go_whole()
         if outcome not in _HAD:
             self._finish_block(outcome, kind)
 
@@ -136,6 +126,15 @@ class LockObject(WithOptions, Store):
             from warnings import warn  # noqa: PLC0415 - hardly ever needed
 
             warn(str(lost), LockLostWarning, stacklevel=3)
+
+    def _let_go_whole(self) -> int:
+        """Release once, also if an interrupt comes before that is done."""
+        endings = self._native.endings
+        try:
+            return self._let_go()
+        except BaseException:
+            self._end(endings)
+            raise
 
     def _end(self, endings: int) -> None:
         """Release once, unless that was done since ``endings`` was read."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from functools import partial
-from sys import _getframe as _frame
-from time import monotonic_ns, time
+from time import time
 
 from semlock._core import capi, events, explain
 from semlock._core.capi import NESTED, OK, POOL, try_anyway, try_lock
@@ -14,6 +13,7 @@ from semlock._core.errors import LockLostError
 from semlock._core.paths import absolute
 from semlock._core.records import clean_tag
 from semlock._core.seconds import FOREVER
+from semlock._locks.base import BaseLock
 from semlock._systems.sidecar_judging import ALONE, Alone
 from semlock._systems.sidecar_record import compose, decode, default_payload, restamp
 from semlock._systems.sidecar_target import (
@@ -176,32 +176,13 @@ class SidecarLock(Waiting):
 
     # ------------------------------------------------------------------ acquiring
 
-    def try_acquire(self) -> bool:
-        """Take the lock if it is free; ``False`` if it is held, or stale and not removable."""
-        before = self._native.serial
-        sink = events.sink
-        asked = 0 if sink is None else monotonic_ns()
+    def _settled_try(self, frame: FrameType) -> bool:
         try:
-            try:
-                won = run(self._attempt(_frame(1), ALONE))
-            except FileLockStaleError:
-                won = False
-            if sink is not None:
-                sink.tried(self, asked, won=won)
-        except BaseException as error:
-            self._undo(before)
-            if sink is not None:
-                sink.failed(self, asked, error)
-            raise
-        return won
+            return run(self._attempt(frame, ALONE))
+        except FileLockStaleError:
+            return False  # it is stale and may not be removed
 
-    def _take(self, timeout: float | None, frame: FrameType) -> None:
-        before = self._native.serial
-        try:
-            run(self._acquiring(timeout, frame))
-        except BaseException:
-            self._undo(before)
-            raise
+    _take = BaseLock._take  # noqa: SLF001 - its steps differ, and no record is laid out before
 
     def _acquiring(
         self,

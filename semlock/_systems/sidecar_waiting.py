@@ -74,12 +74,7 @@ class Waiting(Judging):
         end = monotonic() + GUARD_PATIENCE
         cancelled = None
         while True:
-            endings = self._native.endings
-            try:
-                outcome = self._let_go()
-            except BaseException:
-                self._end(endings)
-                raise
+            outcome = self._let_go_whole()
             if outcome not in (capi.GUARDED, -errno.EINTR) or monotonic() >= end:
                 break
             try:
