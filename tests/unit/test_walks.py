@@ -69,7 +69,7 @@ WALKS = {
     "acquire": Walk("lock.acquire", 2, 2, f"{LOCK}; lock.acquire(); lock.release()"),
     "release": Walk("lock.release", 1, 1, f"{LOCK}; lock.acquire()"),
     "contended acquire": Walk("lock.acquire", 14, 4, LOCK, LIVES),
-    "take-over from a dead holder": Walk("lock.acquire", 46, 10, LOCK, "ends"),
+    "take-over from a dead holder": Walk("lock.acquire", 3, 2, LOCK, "ends"),
     # 55 calls, and one more if the loop runs a timer whose task was woken before.
     "contended AsyncLock, first use": Walk(
         "lambda: asyncio.run(take(lock))", 56, 11, "lock = AsyncLock(path)", LIVES
