@@ -593,7 +593,9 @@ def test_a_wait_on_a_network_is_ten_tries(path, monkeypatch):
             f"semlock._stores.file.{name}", lambda *a, real=real: tries.append(1) or real(*a)
         )
     real_look = file_store.look_at  # which finds a lock that is free by then, and a try follows
-    monkeypatch.setattr(file_store, "look_at", lambda *a: tries.append(1) or real_look(*a))
+    monkeypatch.setattr(
+        file_store, "look_at", lambda *a, **k: tries.append(1) or real_look(*a, **k)
+    )
     with quiet(path):
         waiter = quiet(path, network=True)
         with pytest.raises(semlock.LockTimeoutError, match="is locked by me"):
