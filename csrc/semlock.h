@@ -350,10 +350,10 @@
  *   this hundreds would try out of turn on a busy machine.
  *
  *   Without events the waiters behind check P every 0.2 seconds, all at the same moments,
- *   and after 0.6 seconds whether its holder lives.  One that has waited for 3 seconds with
- *   more than 8 before it uses one of 15 moments: it has a free lock within 3.3 seconds if
- *   all before it are stopped at once.  FUSE reports changes by this kernel: threads hear
- *   these and check each second, the first every 0.1 seconds.
+ *   and after 0.6 seconds whether its holder lives.  One behind more than 8 that has waited
+ *   for 3 seconds, or behind more than 128, uses one of 15 moments: so it needs up to 3.3
+ *   seconds if all are stopped at once, and behind r > 128 up to r - 128 times 4 ms longer.
+ *   FUSE reports changes here: threads check each second, the first every 0.1 seconds.
  *
  *   The winner out of turn passes by the tickets before its own.  The ticket of a
  *   dead owner is removed; any other is renamed with the suffix ".late", under

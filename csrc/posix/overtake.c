@@ -13,8 +13,11 @@
 #define FEW 4              /* so many waiters read the queue to find the first */
 #define TICK 200000000     /* how often waiters behind check a lock without events: */
 #define NEAR 8             /* those with no more before them, */
-#define FRESH 3000000000   /* and all in the first time of their wait; the others */
+#define FRESH 3000000000   /* and those with at most FAR, for this time; the others */
 #define RARELY 15          /* at one of so many times */
+#define FAR 128            /* behind more than these a look without events comes */
+#define DISTANCE 2000000   /* so much later for each that stands farther ahead, */
+#define FARTHEST 1500      /* counted up to these */
 #define HINTED 5           /* one of so many if changes by this kernel are reported */
 #define RETRY 10000000     /* until the next look after a failed try out of turn */
 
@@ -55,6 +58,19 @@ patience(const semlock_place *place)
         wait += stagger;
     }
     return wait + stagger * (place->ahead - doubled) / doubled;
+}
+
+/* While a lock without events changes hands, all behind it look again and again whether they
+ * must try.  These looks slow it down, so one whose turn is far away makes fewer of them. */
+int64_t
+semlock_waiting_distance(const semlock_waiting *waiting)
+{
+    int64_t farther = waiting->place->ahead - FAR;
+
+    if (farther <= 0 || !waiting->blind) {
+        return 0;
+    }
+    return (farther < FARTHEST ? farther : FARTHEST) * DISTANCE;
 }
 
 /* Record the first ticket while the lock is free and the queue moves.  Of all waiters together
@@ -101,7 +117,8 @@ may_overtake(semlock_waiting *waiting, semlock_pool *pool)
         place->free_since = place->free_since != 0 ? now - MOVED
                             : place->told_at != 0  ? place->told_at
                                                    : now - UNTOLD;
-        place->alarm_at = place->free_since + patience(place);
+        place->alarm_at =
+            place->free_since + patience(place) + semlock_waiting_distance(waiting);
         return 0;
     }
     if (now < place->free_since + patience(place)) {
@@ -137,9 +154,10 @@ next_tick(const semlock_place *place, int hints)
     int64_t phase = (int64_t)(place->name_hash % TICK);
     int64_t now = semlock_now_ns();
     int64_t tick = (now + phase) / TICK + 1;
-    int64_t each = place->ahead > NEAR && now - place->asked > FRESH ? RARELY
-                   : hints                                           ? HINTED
-                                                                     : 1;
+    int64_t each = place->ahead > NEAR && (place->ahead > FAR || now - place->asked > FRESH)
+                       ? RARELY
+                   : hints ? HINTED
+                           : 1;
 
     tick += each - 1 - (int64_t)((place->ticket.number + (uint64_t)tick) % (uint64_t)each);
     return tick * TICK - phase;

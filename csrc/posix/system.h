@@ -23,7 +23,7 @@ typedef struct {
     void *stream; /* the DIR of readdir() */
     int32_t at;
     int32_t length;
-    _Alignas(8) char buffer[2048];
+    _Alignas(8) char buffer[16384]; /* a request to FUSE for each fill */
 } semlock_names;
 
 void semlock_names_start(semlock_names *names, int fd);

@@ -14,7 +14,16 @@ import pytest
 
 import semlock
 import users
-from crowd import FORK, crowd_that_waits, in_time, signal_all, standing, tickets, timed
+from crowd import (
+    FORK,
+    crowd_that_waits,
+    in_time,
+    signal_all,
+    standing,
+    threads_that_wait,
+    tickets,
+    timed,
+)
 from support import Child, wait_until
 
 pytestmark = [
@@ -255,6 +264,39 @@ def switches(pid):
     """Count how often a process has gone to sleep."""
     said = Path(f"/proc/{pid}/status").read_text()
     return int(said.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
+def test_one_without_events_behind_very_many_looks_rarely_from_the_beginning(
+    without_inotify, shared_path
+):
+    """All of a crowd that looked five times a second would take a good part of a processor."""
+    with semlock.Lock(shared_path), threads_that_wait(shared_path, 150):
+        without_inotify.send(f"semlock.Lock({shared_path!r}, fair=True).acquire()")
+        wait_until(lambda: len(standing(shared_path)) == 151, "the last one waits too")
+        time.sleep(0.2)  # until all that comes at the beginning is over
+        pid = without_inotify.process.pid
+        before = switches(pid)
+        time.sleep(0.9)
+        assert switches(pid) - before <= 2
+        without_inotify.process.kill()
+
+
+def test_one_that_becomes_the_first_looks_as_often_as_the_first_does(path):
+    """Behind others it looks the less often the more they are, as these look too."""
+    with Child(WAITS) as waiter, semlock.Lock(path):
+        with threads_that_wait(path, 19) as before:
+            waiter.run("from semlock._core import capi; capi.set_safety(0.1)")
+            waiter.send(f"semlock.Lock({path!r}, fair=True).acquire()")
+            wait_until(lambda: len(standing(path)) == 20, "the last one waits too")
+            time.sleep(0.3)  # its next look is 1.3 seconds away at least
+            before.process.kill()
+        wait_until(lambda: len(tickets(path)) == 1, "it is the first")
+        time.sleep(0.1)  # until all that comes with that is over
+        pid = waiter.process.pid
+        looks = switches(pid)
+        time.sleep(0.5)
+        assert switches(pid) - looks >= 2
+        waiter.process.kill()
 
 
 TAKES = "lock.acquire(); at = time.monotonic(); lock.release(); at"
