@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarks.crowds.results import FEW, HEARS, IDLE_PERCENT, IDLE_WAITERS, THROUGH_MS
+from benchmarks.crowds.tasks import BARE, THREADS
 from benchmarks.drawing import FAINT, GREY, GRID, INK, MARGIN, RED, WIDTH, frame, line, text
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class _Scale:
 
 
 def _stroke(x1: float, y1: float, x2: float, y2: float, colour: str, crowd: Crowd) -> str:
-    """Draw a piece of a line: a dashed one for tasks."""
+    """Draw a piece of a line: a dashed one for tasks and threads."""
     drawn = line(x1, y1, x2, y2, colour, 2)
     return (
         drawn if crowd.who == "processes" else drawn.replace("/>", ' stroke-dasharray="6 3"/>')
@@ -95,7 +96,9 @@ def _series(crowds: list[Crowd]) -> dict[str, list[Crowd]]:
     for crowd in sorted(crowds, key=lambda crowd: crowd.count):
         if crowd.who == "processes":
             label = f"processes, {crowd.kind}, {crowd.events}"
-        elif crowd.who == "tasks in asyncio" and crowd.events == HEARS:
+        elif crowd.who == THREADS and crowd.events == HEARS:
+            label = f"threads, {crowd.kind}"
+        elif crowd.who == "tasks in asyncio" and crowd.events == HEARS and crowd.kind != BARE:
             label = f"tasks, {crowd.kind}"
         else:
             continue

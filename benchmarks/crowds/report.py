@@ -13,21 +13,22 @@ if TYPE_CHECKING:
     from benchmarks.crowds.results import Crowd, CrowdResults, Stopped
 
 _HOW_TO_READ = """\
-Many processes or tasks wait for one lock that a process holds. When all have waited for 4 seconds
-(tasks half a second), the CPU time that all of them use is read. Then the lock is released, and
-each waiter that acquires it releases it at once: *through* is the time from the first release until
-the last waiter has acquired the lock.
+Many processes, threads or tasks wait for one lock that a process holds. A lock that is fair is
+asked for by one after the other, each when the one before it stands in the queue. When all have
+waited for 4 seconds (tasks half a second), the CPU time that all of them use is read. Then the lock
+is released, and each waiter that acquires it releases it at once: *through* is the time from the
+first release until the last waiter has acquired the lock.
 
 - *inotify*: each process has an event source, as the limit of the user allows (128 by default).
   *4 instances for all*: the user may have no more, so nearly all processes are woken only by the
   one before them in the queue. *no events*: through bindfs, where processes can't rely on events
   and look by the clock too, and tasks hear nothing. Each call is a request to bindfs there, whose
   own CPU is not counted.
-- *late* counts the waiters that acquired the lock before one that had asked earlier: for processes
-  at least 50 ms earlier, since a process notes when it asked before it has its number.
+- *late* counts the waiters that acquired the lock right after one that had asked later.
 - *Longest step* is the longest CPU time in which the loop ran no other task, measured by a task
   that wakes every 2 ms: while tasks begin to wait (a hundred in each step), acquire the lock one
-  after the other, and are cancelled.
+  after the other, and are cancelled. *no lock, an Event* is what as many tasks cost that wait for
+  an `Event` of the loop's own.
 - *Behind the stopped*: processes in the queue of the lock are stopped by a signal, and the lock is
   released. The time is from the release until a process that runs has acquired it.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 
+from benchmarks.crowds.tasks import BARE
 from benchmarks.results import Judged
 
 IDLE_PERCENT = 0.2  # of a core, for this many waiters
@@ -67,6 +68,8 @@ class CrowdResults:
         """Hold every promise against what was measured."""
         found = []
         for crowd in self.crowds:
+            if crowd.kind == BARE:
+                continue
             if crowd.count >= IDLE_WAITERS:
                 found += _judge(crowd)
             elif crowd.count == 1 and crowd.events != HEARS:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import facts
 from benchmarks.crowds.results import FEW, HEARS, NOTHING, Crowd, CrowdResults, Stopped
-from benchmarks.crowds.tasks import SLOTS, missing
+from benchmarks.crowds.tasks import BARE, SLOTS, THREADS, missing, wait_until_they_stand
 from benchmarks.floor import Floor
 from benchmarks.waiting.crew import Crew, Nursery, WorkerError
 from benchmarks.waiting.field import Field
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 _EVENTS = (HEARS, FEW, NOTHING)
 _SETTLE = 4.0  # without events most of a crowd looks more often in the first 3 seconds
-# Who asked so many nanoseconds before another should be in before it.  A process says when it
-# asked before it takes its number, and may lose the processor in between.
-_EARLIER = 50_000_000
 _APART = 0.002
 _PATIENCE = 60.0
 
@@ -38,13 +35,14 @@ _PATIENCE = 60.0
 class _Plan:
     processes: tuple[int, ...]
     tasks: tuple[int, ...]
+    threads: tuple[int, ...]
     idle: float
     stopped: tuple[int, ...]
     rounds: int
 
 
-_FULL = _Plan((1, 10, 100, 1000), (100, 5000), 3.0, (1, 8, 64), 3)
-_QUICK = _Plan((1, 10, 100), (100, 1000), 1.0, (1, 8), 2)
+_FULL = _Plan((1, 10, 100, 1000), (100, 5000), (100, 1000), 3.0, (1, 8, 64), 3)
+_QUICK = _Plan((1, 10, 100), (100, 1000), (100,), 1.0, (1, 8), 2)
 
 # Of tasks, all kinds are measured in asyncio, and some in the other loops and without events.
 _KINDS = ("plain", "fair", "slots", "fair slots", "readers", "fair readers", "writers")
@@ -95,9 +93,13 @@ def _processes(field: Field, kind: str, events: str, count: int, idle: float) ->
         for member in crew.members:
             member.ask("open", key, [path], field.library)
         holder.ask("enter", 0)
-        for waiter in waiters:
+        for number, waiter in enumerate(waiters):
             waiter.tell("pass_through", 0)
-            time.sleep(_APART)
+            if kind == "fair":
+                wait_until_they_stand(path, number + 1)  # so it asks before the next one
+            else:
+                time.sleep(_APART)
+        wait_until_they_stand(path, count)
         time.sleep(_SETTLE)
         before, began = sum(waiter.cpu() for waiter in waiters), time.monotonic_ns()
         time.sleep(idle)
@@ -106,12 +108,12 @@ def _processes(field: Field, kind: str, events: str, count: int, idle: float) ->
         left = holder.ask("leave", 0)
         passed = []
         end = time.monotonic() + patience
-        for waiter in waiters:
+        for number, waiter in enumerate(waiters):
             with contextlib.suppress(WorkerError):
-                passed.append(waiter.answer(max(0.0, end - time.monotonic())))
-        passed.sort(key=lambda times: times[1])
-        late = sum(a > b + _EARLIER for (a, _), (b, _) in pairwise(passed))
-        through = (max(entered for _, entered in passed) - left) / 1e6 if passed else 0.0
+                passed.append((waiter.answer(max(0.0, end - time.monotonic())), number))
+        passed.sort()
+        late = sum(a > b for (_, a), (_, b) in pairwise(passed))
+        through = (passed[-1][0] - left) / 1e6 if passed else 0.0
         return Crowd("processes", kind, events, count, percent, through, len(passed), late)
     return None
 
@@ -133,7 +135,8 @@ def _tasks(
         holder.ask("enter_all")
         crowd.tell("crowd", loop, kind, path, count)
         crowd.answer(_PATIENCE)
-        time.sleep(0.5)
+        # As long as processes: threads wait as these do.
+        time.sleep(_SETTLE if loop == THREADS else 0.5)
         before, began = crowd.cpu(), time.monotonic_ns()
         time.sleep(idle)
         percent = 100 * (crowd.cpu() - before) / (time.monotonic_ns() - began)
@@ -145,7 +148,7 @@ def _tasks(
         lags = crowd.answer(_PATIENCE)
         through = (found["last"] - left) / 1e6
         return Crowd(
-            f"tasks in {loop}",
+            loop if loop == THREADS else f"tasks in {loop}",
             kind,
             events,
             count,
@@ -242,6 +245,15 @@ def _measure(field: Field, events: str, plan: _Plan, found: CrowdResults) -> Non
                 field.say(f"{count:,} tasks in {loop}, {kind}, {events} …")
                 crowd = _tasks(field, loop, kind, events, count, plan.idle)
                 found.crowds += [] if crowd is None else [crowd]
+        if events == HEARS:
+            field.say(f"{plan.tasks[-1]:,} tasks in {loop}, {BARE} …")
+            crowd = _tasks(field, loop, BARE, events, plan.tasks[-1], plan.idle)
+            found.crowds += [] if crowd is None else [crowd]
+    for kind in _SOME:
+        for count in plan.threads:
+            field.say(f"{count:,} threads, {kind}, {events} …")
+            crowd = _tasks(field, THREADS, kind, events, count, plan.idle)
+            found.crowds += [] if crowd is None else [crowd]
     if events in (HEARS, NOTHING):
         unheard = "" if events == HEARS else f", {events}"
         for way in (f"waiting{unheard}", f"try_acquire again and again{unheard}"):

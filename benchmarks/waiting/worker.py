@@ -73,12 +73,11 @@ class Worker:
         entered: int = self._locks[index].enter()
         return entered, process_time_ns() - cpu, entered - begin
 
-    def pass_through(self, index: int) -> tuple[int, int]:
-        """Wait for a lock and let go of it at once; tell when it was asked for and entered."""
-        asked = monotonic_ns()
+    def pass_through(self, index: int) -> int:
+        """Wait for a lock and let go of it at once; tell when it was entered."""
         entered: int = self._locks[index].enter()
         self._locks[index].leave()
-        return asked, entered
+        return entered
 
     def poll(self, index: int) -> int:
         """Try again and again, and tell when it was entered."""
@@ -89,7 +88,7 @@ class Worker:
         return monotonic_ns()
 
     def crowd(self, loop: str, kind: str, path: str, count: int) -> dict[str, float]:
-        """Be a crowd of tasks: see ``benchmarks.crowds.tasks``."""
+        """Be a crowd of tasks or threads: see ``benchmarks.crowds.tasks``."""
         tasks = importlib.import_module("benchmarks.crowds.tasks")
         crowd = tasks.TaskCrowd(self._channel, kind, path, count)
         lags: dict[str, float] = tasks.LOOPS[loop](crowd)
