@@ -132,9 +132,9 @@ class SidecarLock(Waiting):
         self._next: capi.Record | None = None
         super().__init__(
             self.normalized_target_path + SUFFIX if lock_path is None else absolute(lock_path),
-            retry=RetryOptions.of(retry),
             **options,
         )
+        self._retry = RetryOptions.of(retry)
         if self._given_policy is None:
             self._policy = age_rule
             self._native.vouched = False

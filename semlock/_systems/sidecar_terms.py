@@ -140,8 +140,10 @@ class RetryOptions:
     @classmethod
     def of(cls, retry: Schedule | Mapping[str, Any]) -> Schedule:
         """Make a schedule of ``retry``, which may be a dict of the options."""
-        if not isinstance(retry, Mapping):
+        if callable(retry) or retry is None:
             return retry
+        if not isinstance(retry, Mapping):
+            raise TypeError(f"a retry schedule is a function that gives pauses, not {retry!r}")
         unknown = [repr(name) for name in retry if name not in cls.__slots__]
         if unknown:
             raise TypeError(
