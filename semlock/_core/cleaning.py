@@ -267,6 +267,8 @@ class _Search:
         info = forms.own(name, look.content)
         if name.endswith(".kept"):
             left = _is_named_as_kept(name, look.identity[1]) and forms.kept(look.content)
+            if left and info is None:
+                info = forms.first_record(look.content)
         else:
             left = _is_named_as_temporary(name) and forms.unfinished(look.content)
         if info is None and not left and not look.boot_mark:

@@ -151,10 +151,17 @@ def unfinished(content: bytes) -> bool:
 
 def kept(content: bytes) -> bool:
     """Tell whether a kill can leave this of a kept claim: a record over a longer one."""
+    return unfinished(_first(content)) or (len(content) > PAGE and unfinished(content[:PAGE]))
+
+
+def first_record(content: bytes) -> LockInfo | None:
+    """Read the record that was written over a longer one, whose end follows it."""
+    return own("", _first(content))
+
+
+def _first(content: bytes) -> bytes:
     end = _END.search(content)
-    return unfinished(content[: end.end()] if end else content) or (
-        len(content) > PAGE and unfinished(content[:PAGE])
-    )
+    return content[: end.end()] if end else content
 
 
 # ---------------------------------------------------------------- the exact forms
