@@ -96,7 +96,9 @@ def _run(lane: _Lane) -> None:
     registry.own_threads[capi.this_thread()] = threading.get_ident()
     while True:
         now = monotonic()
-        waiting = [(key, entry[0]) for key, entry in list(_due.items()) if entry[3] is lane]
+        # Copied in one step: making items can collect garbage, and so drop locks and their entries.
+        due = _due.copy()
+        waiting = [(key, entry[0]) for key, entry in due.items() if entry[3] is lane]
         ready = [key for key, at in waiting if at <= now]
         if not ready:
             # An idle thread waits without an end: watch() wakes it.
