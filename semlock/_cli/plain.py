@@ -12,7 +12,7 @@ from semlock._cli.grammar import OK
 from semlock._cli.starting import asks_only
 from semlock._core import capi
 from semlock._core.identity import other_process, this_process
-from semlock._core.outcomes import TAKE_TURNS
+from semlock._core.outcomes import BY_PROOF, TAKE_TURNS
 from semlock._core.paths import READERS, absolute
 from semlock._core.records import decode_text, encode_text
 
@@ -40,7 +40,7 @@ class _Plain:
         native = capi.new_lock()
         capi.start_lock_path(native, address, len(encoded))
         native.turns = TAKE_TURNS
-        native.vouched = 1
+        native.vouched = BY_PROOF
         native.fleeting = 1  # this process ends, and takes no lock again
         native.record = record.cdata
         self._kept = record, address  # the structure refers to them

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from _weakref import ref
-from functools import partial
 
 from semlock._core.capi import LOOK, POOL, now_ns
 from semlock._core.compiled import ffi, lib
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from semlock._core.capi import Instance, Record
@@ -268,6 +267,6 @@ def forget_all() -> None:
     under_way.clear()
 
 
-# Take an event source for a loop, -1 if none is available; and give one back.
-take_events: Callable[[], int] = partial(lib.semlock_events_take, POOL)
-give_events: Callable[[int], None] = partial(lib.semlock_events_give, POOL)
+# Take an event source of the pool for a loop, -1 if none is available; and give one back.
+take_events = lib.semlock_events_take
+give_events = lib.semlock_events_give

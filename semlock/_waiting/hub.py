@@ -101,7 +101,7 @@ class Hub:
         self.gate = Gate(self)
         _alive.add(self)
         if sys.platform != "win32":  # Windows has no event source that a loop can poll
-            self.events = waits.take_events()
+            self.events = waits.take_events(capi.POOL)
         if (
             loop is not None
             and self.events >= 0
@@ -183,7 +183,7 @@ class Hub:
     def _give_back(self) -> None:
         events, self.events = self.events, -1
         if events >= 0:
-            waits.give_events(events)
+            waits.give_events(capi.POOL, events)
         if self._bells is not None:
             self._close_bells()
 

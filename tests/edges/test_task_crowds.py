@@ -306,7 +306,7 @@ def test_times_that_are_over_take_no_room(path):
 @heard_by_a_loop
 @pytest.mark.parametrize("kind", ["plain", "fair", "slots", "readers"])
 def test_a_crowd_that_hears_nothing_costs_what_one_costs(path, counted, monkeypatch, kind):
-    monkeypatch.setattr(waits, "take_events", lambda: -1)
+    monkeypatch.setattr(waits, "take_events", lambda pool: -1)
     crowd = Crowd(kind, path)
 
     async def main():
@@ -330,7 +330,7 @@ def test_a_crowd_that_hears_nothing_costs_what_one_costs(path, counted, monkeypa
 @heard_by_a_loop
 def test_who_lets_go_has_the_next_of_its_loop_look_at_once(path, monkeypatch):
     """Where nothing is heard, each of a crowd that holds for a while would else pause."""
-    monkeypatch.setattr(waits, "take_events", lambda: -1)
+    monkeypatch.setattr(waits, "take_events", lambda pool: -1)
     monkeypatch.setattr(sleeping.Sleeper, "on_time", lambda _: None)
 
     async def main():

@@ -428,7 +428,7 @@ thread.start()""")
 @queues_by_fifo
 def test_who_has_no_event_source_hears_of_the_one_before(path, neighbour, monkeypatch):
     """By the end of its ticket: no look comes between."""
-    monkeypatch.setattr(waits, "take_events", lambda: -1)
+    monkeypatch.setattr(waits, "take_events", lambda pool: -1)
     neighbour.run(f"""
 import semlock, threading
 lock, second = (semlock.Lock({path!r}, fair=True) for _ in range(2))

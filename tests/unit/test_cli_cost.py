@@ -66,7 +66,7 @@ OWNER = ["--owner-pid", str(os.getpid())]
 CALLS = {
     "status": (["status"], START, 7),
     "try": (["try"], START | CORE | {"_cli.owners"}, None),
-    "try, for an owner": (["try", *OWNER], START | CORE | TABLES, 38),
+    "try, for an owner": (["try", *OWNER], START | CORE | TABLES, 40),
     "release": (
         ["release"],
         START | CORE | {"_cli.owners"},

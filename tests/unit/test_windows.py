@@ -225,7 +225,7 @@ def test_an_error_says_what_windows_says_of_it(path):
 @pytest.fixture
 def deaf(monkeypatch):
     """Let no loop hear of anything, as on Windows, so that waits pause and look."""
-    monkeypatch.setattr(waits, "take_events", lambda: -1)
+    monkeypatch.setattr(waits, "take_events", lambda pool: -1)
 
 
 async def elsewhere(function):
