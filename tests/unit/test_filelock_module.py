@@ -196,7 +196,7 @@ def test_its_import_takes_no_modules_that_take_long():
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == []
+    assert done.stdout.split() in ([], ["math"])
 
 
 @linux
