@@ -725,8 +725,15 @@ def _monitored(strike: Strike):
 
 @functools.cache
 def _all_code() -> list[CodeType]:
+    return _code_of(sum(name.startswith("semlock") for name in sys.modules))
+
+
+@functools.cache
+def _code_of(modules: int) -> list[CodeType]:
+    """Find all code of semlock, which has so many modules."""
     found = set()
     gc.unfreeze()  # what conftest.py has frozen is not told otherwise
+    gc.collect()  # what is garbage would be frozen for ever
     todo = [item.__code__ for item in gc.get_objects() if isinstance(item, FunctionType)]
     gc.freeze()
     while todo:
