@@ -82,15 +82,15 @@
  *
  *   whole, fresh  open(O_TMPFILE); witness; write all; boot mark or sync; linkat to P.
  *                 A kill leaves nothing, or a whole instance.
- *                 macOS, BSDs, and filesystems without O_TMPFILE: a file under a
- *                 random name, then link to P.  A kill can leave that name;
- *                 semlock.clean removes it.
+ *                 macOS, BSDs, and filesystems without O_TMPFILE: a file under a random name,
+ *                 then link to P.  A kill can leave that name; semlock.clean removes it.
  *                 Windows: a file under a random name, then rename to P without
  *                 replacing.  Not on file servers, where that is not atomic.
- *   whole, kept   Write token and time into a kept claim; the same; link it to P
- *                 (Windows: rename it to P).  See THE KEPT CLAIM.
+ *   whole, kept   Write the record, with a new token and time, into a kept claim; boot mark
+ *                 or sync; link it to P (Windows: rename it to P).  See THE KEPT CLAIM.
+ *                 The same with the file that a waiter has prepared: see WAITING.
  *   in place      open(P, O_CREAT|O_EXCL) with the sticky bit set (Windows: hidden
- *                 and system); guard; is P still this file?; witness; write; sync;
+ *                 and system); guard; witness; is P still this file?; write; sync;
  *                 clear the bit; release the guard.  For filesystems without hard
  *                 links, and file servers of Windows.  The bit means "unfinished":
  *                 such a file is not held, so it may be removed at any age.  Its
@@ -99,19 +99,19 @@
  *                 later than the mtime.
  *
  *   EEXIST means held.  A failed try of a waiter is one access(2) (Windows:
- *   GetFileAttributesW).  A successful linkat proves the win.  After an error P is
- *   checked, because over a network the answer may be lost.  A link count proves
+ *   GetFileAttributesW).  A successful linkat proves the win.  Over a network the answer may
+ *   be lost, so after an error, except a local EEXIST, P is checked.  A link count proves
  *   nothing: a copy of the tree by hard links raises it too.  When a kept claim is
  *   linked by its private name, P is checked after success too: another may have it.
  *
  * THE BOOT MARK
  *
- *   After a power cut a name can be on the disk without the bytes of its file.  So
- *   before the link the inode gets an extended attribute, once: a number of the boot,
- *   and a hash of it, the inode number and its generation, so that a copy is not
- *   valid.  Where metadata comes to the disk in order (linux/boot_mark.c) no name
- *   comes without it; elsewhere the file is synced instead.  A file that is empty or
- *   has zeros only, and a mark of another boot, has a holder of that boot.
+ *   After a power cut a name can be on the disk without the bytes of its file.  So before the
+ *   link the inode gets an extended attribute, once: a number of the boot, and a hash of it,
+ *   the inode number and its generation, so that a copy is not valid.  Where metadata comes to
+ *   the disk in order (linux/boot_mark.c) no name comes without it; elsewhere, and where the
+ *   caller wants more (`durability`), the file is synced.  A file that is empty or has zeros
+ *   only, and a mark of another boot, has a holder of that boot.
  *
  * REMOVING (release, reclaim, clean, force: there is one way)
  *
@@ -127,8 +127,8 @@
  *   have taken the lock over by writing its own record into the file.  So the holder also
  *   looks for its token and compares the bytes that identify the owner (`head`), or all bytes
  *   where the format has no token.  It does so always for a `strict` lock, as those of the
- *   other lock systems are, and else only if the check of P showed another length or mtime.
- *   A lock lost in this way stays at P unchanged.
+ *   other lock systems are, and on filesystems that are not known to be local; else only if
+ *   the check of P showed another length or mtime.  A lock lost in this way stays at P.
  *
  *   P also proves a release: rename() between two names of one inode does nothing
  *   and returns 0, so P is checked after it.  If the instance has more names than its
@@ -145,8 +145,8 @@
  *
  * REFRESHING
  *
- *   Is the record of this acquisition?; guard; is P still my inode?; pwrite the record,
- *   of the same length; release the guard.  It cannot write to another's file.
+ *   Was the text made for this acquisition (its serial number)?; guard; is P still my inode,
+ *   with my record?; pwrite the text, of the same length; release the guard.
  *
  * THE KEPT CLAIM
  *
@@ -186,18 +186,17 @@
  *
  * OUR DESCRIPTORS
  *
- *   A daemon closes all descriptors, and a program opens its own files under any
- *   number.  So a stored number is verified before it is used to write, link, lock
- *   or close:
+ *   A daemon closes all descriptors, and a program opens its own files under any number.  So
+ *   a stored number is verified before it is used to write, link, lock or close:
  *
  *     a file           its open file description has a random position far behind
  *                      the end, and lseek(2) reads it; where that cannot be set,
  *                      fstat compares device and inode
- *     event source,    has neither, and carries a signature: F_SETSIG on Linux, a
- *     process handle   filter of ours in a kqueue
+ *     event source,    has neither, and carries a signature: F_SETSIG on Linux, which FIFOs
+ *     process handle   have too, a filter of ours in a kqueue
  *
- *   A number that is no longer ours is dropped from the table, never closed.  None
- *   below 3 is kept or used.  Windows handles are used without this check.
+ *   A number that is no longer ours is dropped from the table, never closed.  None below 3 is
+ *   kept or used.  Windows handles are used without this check.
  *
  *   A lock whose descriptor was lost, or given up because descriptors are scarce, is
  *   held all the same.  Release, check and refresh then open P, which must be our
@@ -207,12 +206,11 @@
  *   A release must work without any new descriptor; posix/spare.c has the steps.
  *   Where all of them fail, the error is returned, and the lock is still held.
  *
- *   A kept claim belongs to the effective user and group that made it.  If the
- *   process has become another user, the claim is removed where that is permitted,
- *   and else stays for its maker.  On Linux a process that cannot become another user
- *   is not asked each time.  A claim belongs to its umask too, which Linux' /proc
- *   tells and is read once in a second at most; elsewhere a claim lasts for that
- *   second.  On Windows the rights belong to the open handle, and neither matters.
+ *   A kept claim belongs to the effective user and group that made it.  If the process has
+ *   become another user, the claim is removed where that is permitted, and else stays for its
+ *   maker.  (A process of Linux that cannot become another user is asked once.)  A claim
+ *   belongs to its umask too, which Linux' /proc tells and is read once in a second at most;
+ *   elsewhere a claim lasts for that second.  On Windows neither matters.
  *
  * PROOF OF DEATH
  *
@@ -233,11 +231,11 @@
  *     OpenBSD  boot time (not constant)   one              sysctl
  *     Windows  machine GUID, boot number  computer name    OpenProcess, wait
  *
- *   The core decides the plain case itself, in the call that tries or waits (common/dead.c): a
- *   record exactly as semlock writes it, of this boot and namespace, whose witness was kept
- * and is free, and whose process has ended.  It removes that file like any remover, and tries
- *   again.  The lock must have the default policy, and no listener may wait for reports of
- *   removals.  Everything else is judged by the caller, by the same rule.
+ *   On Linux and Windows the core decides the plain case itself, in the call that tries or
+ *   waits (common/dead.c): a record exactly as semlock writes it, of this boot and namespace,
+ *   whose witness was kept and is free, and whose process has ended.  It removes that file as
+ *   every remover does, and tries again.  (For locks with the default policy, if no
+ *   listener reports removals.)  The caller judges all others by the same rule: SEMLOCK_LOOK.
  *
  *   In another PID namespace of the same boot PIDs mean nothing.  There a free
  *   witness proves death if the record says "kept"; macOS and the BSDs have no
@@ -270,38 +268,36 @@
  *   The close of a descriptor is reported for any container.  The end of a process
  *   is watched only after it was judged, by the core or by the caller.
  *
- *   No event is missed.  On Linux the kernel reports an unlink before the name is
- *   gone.  So the file at P is watched; then a check waits for a removal in
- *   progress; then P is watched again.  If both watches are of the same file, any
- *   later removal begins after it was watched, and is reported.  If not, this is
- *   repeated.  The close of a dead holder's descriptor is reported just before its
- *   witness is dropped.  So a waiter that got an event and sees no change looks
- *   again after 50 microseconds, and with doubled intervals for some milliseconds.
- *   kqueue reports a removal when the name is gone, and Windows watches before it
- *   looks, so there one check after watching is enough.
+ *   No event is missed.  On Linux the kernel reports an unlink before the name is gone.  So
+ *   the file at P is watched; then a check waits for a removal in progress; then P is watched
+ *   again.  If both watches are of the same file, any later removal begins after it was
+ *   watched, and is reported.  If not, this is repeated.  The close of a dead holder's
+ *   descriptor is reported just before its witness is dropped.  So a waiter that got an event
+ *   and sees no change looks again after 50 microseconds, and with doubled intervals for some
+ *   milliseconds.  kqueue reports a removal when the name is gone, and Windows watches before
+ *   it looks, so there one check after watching is enough.
  *
  *   On POSIX a waiter looks every 1 to 2 seconds without an event: at P, and at the
- *   witness of its holder.  Behind n others in a queue it does so after 1 + n times as
- *   long, and after half a minute at the latest.  A holder whose witness is taken
- *   is not judged by the caller.  Other holders are judged once for each change of
- *   the file and at each of these looks; if their process is known, its end is
- *   watched too, and on FUSE the first looks four times less often.
+ *   witness of its holder.  Behind n others in a queue it does so after 1 + n times as long,
+ *   at most 20 times.  A holder whose witness is taken is not judged.  Other holders are
+ *   judged once for each change of the file and at each of these looks; if their process is
+ *   known, its end is watched too, and on FUSE the first looks four times less often.
  *
  *   Without events (a network filesystem, FUSE, an unreadable file, no inotify
- *   instance or descriptor left) a waiter looks after pauses: half a millisecond at
- *   first, then doubled up to 50 milliseconds.  In a queue only the first does so.  Each
- *   look every 1 to 2 seconds asks for an event source.  On Windows the caller pauses.
+ *   instance or descriptor left) a waiter looks after pauses: half a millisecond at first,
+ *   then doubled up to 50 milliseconds.  In a queue only the first does so.  Each look every 1
+ *   to 2 seconds asks for an event source.  On Windows, and if `unpaced`, the caller pauses.
  *
  *   A prepared claim: on local filesystems of Linux the waiter that is next to try makes
  *   its file, all but the link, before it sleeps (at most SEMLOCK_PREPARED in a process),
  *   or checks user and umask of a kept claim.  The event that ends the sleep is read only
- *   if its try fails and the witness is taken: the link waits for the removal in progress.
- *   A wait for any slot makes one file, reads which slot was reported, and gives it to that.
+ *   if its try fails: the link waits for the removal in progress.  A wait for any of several
+ *   locks makes one file, reads which lock was reported, and gives the file to that one.
  *
  *   With a time in the past a call that waits does all that is due, without a sleep.
  *
  *   On Windows no signal can end the sleep, so a wait returns to Python every 0.1 seconds
- *   and then looks, too.  An event loop's wait gets no events there and looks by the clock.
+ *   (0.01 for a kernel lock), and then looks.  An event loop's wait gets no events there.
  *
  * THE QUEUE
  *
@@ -334,15 +330,14 @@
  *
  *   The queue gives an order and nothing else: foreign programs may always try.
  *
- *   A waiter that does not use its turn delays the others by 0.3 seconds at most.
- *   The waiters behind it get events of P too, but do nothing for 0.12 seconds.
- *   Then they look once.  If P exists, they go on sleeping.  If P is free, they
- *   look again when it has been free for 0.2 seconds, plus 8 milliseconds for each
- *   doubling of their position in the queue: so the nearest to the head is first,
- *   and only a few try at once.  If P is still free, and the queue has not moved
- *   meanwhile, they try out of turn.  It has moved if its directory has changed and
- *   the ticket that was first is gone; only a few of the waiters read the directory
- *   to find the first.
+ *   A waiter that does not use its turn delays the others by 0.3 seconds at most.  The
+ *   waiters behind it get events of P too, but do nothing for 0.12 seconds.  Then they look
+ *   once.  If P exists, they go on sleeping.  If P is free, they look again when it has been
+ *   free for 0.2 seconds, plus 8 milliseconds for each doubling of their position in the
+ *   queue: so the nearest to the head is first, and only a few try at once.  If P is still
+ *   free, and the queue has not moved meanwhile, they try out of turn.  It has moved if its
+ *   directory has changed and the ticket that was first is gone; only a few of the waiters
+ *   read the directory to find the first.
  *
  *   A slow machine makes the first waiter late too.  So a waiter that is late
  *   itself, or whose look takes long, waits longer: by eight times its lateness
@@ -355,39 +350,44 @@
  *   seconds if all are stopped at once, and behind r > 128 up to r - 128 times 4 ms longer.
  *   FUSE reports changes here: threads check each second, the first every 0.1 seconds.
  *
- *   The winner out of turn passes by the tickets before its own.  The ticket of a
- *   dead owner is removed; any other is renamed with the suffix ".late", under
- *   which it delays no waiter.  It stays the same file, so its followers go on
- *   sleeping.  When its owner runs again and looks, it sees by the ticket's ctime,
- *   or by its absence from the queue, that it was passed by.  It then restores the
- *   name, and has its old place.  So a waiter that was only slow loses the turns of
- *   that time and no more, and no new ticket is created.  Tickets that cannot be
- *   renamed, another user's in a sticky directory, are remembered by the process
- *   and ignored for 5 seconds.
+ *   The winner out of turn passes by the tickets before its own.  The ticket of a dead owner
+ *   is removed; any other is renamed with the suffix ".late", under which it delays no
+ *   waiter.  It stays the same file, so its followers go on sleeping.  When its owner runs
+ *   again and looks, it sees by the ticket's ctime, or by its absence from the queue, that it
+ *   was passed by.  It then restores the name, and has its old place.  So a waiter that was
+ *   only slow loses the turns of that time and no more, and no new ticket is created.
+ *   Tickets that cannot be renamed, another user's in a sticky directory, are remembered by
+ *   the process and ignored for 5 seconds.
  *
  *   Windows: the times are 0.1 seconds between two looks, and 0.15 to 0.22 seconds
  *   that P must be free; a ticket that is passed by is removed, and its owner
  *   creates it again with the old number.
  *
- *   A fair lock checks the queue before each try.  If a living ticket is in it, the
- *   try makes way.  If P is free then, the first ticket and the time are recorded.
- *   A later try, after 0.2 seconds or more, that finds P free and the same ticket
- *   first, acquires.  A caller that asks once and may sleep tries again for that
- *   time.
+ *   A fair lock checks the queue before each try.  If a living ticket is in it, the try makes
+ *   way.  If P is free then, the first ticket and the time are recorded.  A later try, after
+ *   0.2 seconds or more, that finds P free and the same ticket first, acquires.  A caller
+ *   that asks once and may sleep tries again for that time.
  *
  *   Any other lock checks the queue only after its process has reacquired it for
- *   SEMLOCK_BURST_NS: one burst is the most by which it delays waiters beyond their
- *   turn.  Where there is no queue, a waiter for such a lock takes no ticket at
- *   first: that costs as much as the wake itself.  It takes one when the lock changed
- *   hands without it, when its process made way or came too late in the last
- *   SEMLOCK_CONTENDED_NS, when there are no events, and after 0.1 seconds.
+ *   SEMLOCK_BURST_NS: one burst is the most by which it delays waiters beyond their turn.
+ *   Where there is no queue, a waiter for such a lock takes no ticket at first: that costs as
+ *   much as the wake itself.  It takes one when the lock changed hands without it, when its
+ *   process made way or came too late in the last SEMLOCK_CONTENDED_NS, when there are no
+ *   events, and after 0.1 seconds.  (On Windows at once.)
+ *
+ * KERNEL LOCKS
+ *
+ *   Another kind (posix/kernel.c, windows/kernel.c): the file at P stays, and the lock is the
+ *   kernel's on it, as flock(1) takes it; on Windows on its first byte.  A missing file is
+ *   made, and nothing written.  Nothing is judged: the kernel ends the lock with its holder.
+ *   It is held while P leads to that file; on the caller's descriptor, until its release.  An
+ *   unlock without a close causes no event, so the first waiter asks by the clock too.
  *
  * LIMITS
  *
- *   Foreign programs don't take the guard.  If one removes P and creates it again
- *   between a cooperator's check and its unlink, two adjacent system calls, that
- *   new file is lost.  This side cannot prevent it.  (On Windows it can: the
- *   deletion is by handle.)
+ *   Foreign programs don't take the guard.  If one removes P and creates it again between a
+ *   cooperator's check and its unlink, two adjacent system calls, that new file is lost.
+ *   This side cannot prevent it.  (On Windows it can: the deletion is by handle.)
  *
  *   A process with read access to P can hold the guard for long, as flock(1) does.
  *   Callers wait a bounded time, and then treat P as held.

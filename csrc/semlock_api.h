@@ -4,6 +4,10 @@
  *
  * A CALLING SEQUENCE
  *
+ *   All structures begin as zeros.
+ *   pool.seed, keep                         random bytes; how many claims may be kept
+ *   pool.boot, pidns, boot_id               of semlock_identify, in each life; boot_id last:
+ *                                           with it the core judges (SEMLOCK_BY_PROOF)
  *   semlock_set_path(&lock, path, length);  the path's memory must stay valid
  *   lock.record = &record;                  what the lock file shall contain
  *   semlock_try(&lock, &pool)               SEMLOCK_OK: it is held
@@ -15,23 +19,28 @@
  *   semlock_release(&lock, &pool)
  *   semlock_pool_drain(&pool, NULL, 0)      before the process ends
  *
- *   To wait instead of polling: fill in a semlock_waiting with one semlock_watch
- *   for each path, and a semlock_place to wait in order.  Then
- *   semlock_waiting_start; semlock_waiting_take until it returns SEMLOCK_OK (it
- *   calls semlock_try itself), or semlock_waiting_wait and a try by the caller;
- *   and semlock_waiting_end in every case.  An event loop calls
- *   semlock_waiting_arm, polls `events` and the place's `bell` until `look_at`,
- *   and calls semlock_waiting_told with what it has read.  (On Windows a loop
- *   calls semlock_waiting_arm by the clock: `events` and `bell` are -1.)
+ *   To wait instead of polling: fill in a semlock_waiting with one semlock_watch for each
+ *   path, and a semlock_place to wait in order.  Then semlock_waiting_start;
+ *   semlock_waiting_take until it returns SEMLOCK_OK (it tries itself, and has ended the wait
+ *   then), or semlock_waiting_wait and a try by the caller; and semlock_waiting_end in every
+ *   case.  After SEMLOCK_LOOK the caller judges; after SEMLOCK_BLIND or _RACED it pauses.
+ *
+ *   An event loop sets `lent` and `events`, calls semlock_waiting_wait with a time in the
+ *   past, polls `events` and the place's `bell` until `look_at`, and calls
+ *   semlock_waiting_told with what it has read.  (On Windows it calls by the clock: `events`
+ *   and `bell` are -1.)
  *
  * WHAT EACH CALL RETURNS
  *
- *   One of the outcomes below, or a negative native code (-errno, or
- *   -GetLastError() on Windows): after an error nothing has changed, except
- *   that a release that failed still holds.  -EINTR: call again.
+ *   One of the outcomes below, or a negative native code (-errno, or -GetLastError() on
+ *   Windows).  After an error or GUARDED nothing has changed: what was held is held.  (After
+ *   an error of semlock_rewrite the file has the old record, perhaps with blanks behind it, or
+ *   the new one, not synced.)  -EINTR: call again.
  *
- *   semlock_try, _anyway   OK, HELD, LOOK, MINE, NESTED, TURN, FORKED
- *   semlock_try_many       the same for each lock, errors beside it
+ *   semlock_try            OK, HELD, LOOK, MINE, NESTED, TURN, FORKED
+ *   semlock_try_anyway     the same without TURN
+ *   semlock_try_many       of each lock the same, or -1 with its error beside it; with
+ *                          SEMLOCK_ONLY_LOOK: FREE, HELD, LOOK
  *   semlock_kernel_locked  1 or 0: would a try of a writer find the file locked?
  *   semlock_release        OK, KEPT, NESTED, FREE, LOST, OTHER_THREAD, GUARDED,
  *                          FORKED
@@ -41,15 +50,15 @@
  *   semlock_holds          OK, FREE, FORKED
  *   semlock_inspect        OK, FREE, CHANGED
  *   semlock_read_file      the number of bytes
- *   semlock_confirm        OK, FREE, CHANGED
+ *   semlock_confirm        OK (also if it is not known), FREE, CHANGED; no error
  *   semlock_remove         OK, LOST, CHANGED, ALIVE, GUARDED
  *   semlock_rewrite        OK, LOST, CHANGED, ALIVE, GUARDED
  *   semlock_waiting_start  OK, BLIND
  *   semlock_waiting_arm    ARMED, BLIND, FREE, LOOK
  *   semlock_waiting_sleep  OK, LOOK, TIME
  *   semlock_waiting_wait   FREE, LOOK, BLIND, TIME
- *   semlock_waiting_take   OK, LOOK, BLIND, TIME, RACED, or of the try: MINE,
- *                          NESTED, FORKED
+ *   semlock_waiting_take   OK, LOOK, BLIND, TIME, RACED, or of the try: FORKED, NESTED, and
+ *                          for a wait for one lock MINE
  *   semlock_waiting_follow OK, LOOK
  *   semlock_ticket_clean   OK, ALIVE, FREE
  *   semlock_must_make_way, _to_any
@@ -60,7 +69,7 @@
  *   semlock_queue_exists, semlock_waiting_in_turn
  *                          1 or 0
  *   semlock_waiting_told   how many of the marks belong to the wait
- *   semlock_events_take    an event source; -1: none is to be had
+ *   semlock_events_take    an event source; -1: none is available
  *   semlock_events_read    how many marks were read
  *   semlock_folder_watch   the mark of the directory; an error where none is watched
  *   semlock_folder_changes how many changes were read
@@ -70,9 +79,9 @@
  *   semlock_thread, semlock_now_ns
  *                          a number, and no error
  *
- * Only semlock_waiting_sleep, _wait and _take block.  A call keeps no state
- * outside of the structures that its caller owns, except the state of the
- * process: see posix/fork.c and posix/descriptors.c.
+ * Only semlock_waiting_sleep, _wait and _take block; a call that begins while another thread
+ * forks waits for that.  A call keeps no state outside of the structures that its caller owns,
+ * except the state of the process: see posix/fork.c, posix/descriptors.c and posix/lent.c.
  */
 
 /* Outcomes. */
@@ -146,9 +155,9 @@
 #define SEMLOCK_DESPITE_WITNESS 1
 
 #define SEMLOCK_RECORD_LIMIT 65536 /* bytes of the largest record */
+#define SEMLOCK_REWRITE_LIMIT 4096 /* the same for a record that is rewritten: one page */
 #define SEMLOCK_POOL_SLOTS 16      /* the most kept claims of a process */
 #define SEMLOCK_PREPARED 4         /* the most files that its waits prepare */
-#define SEMLOCK_REWRITE_LIMIT 4096 /* the same for a record that is rewritten: one page */
 #define SEMLOCK_SEEN 32            /* directories in which a release is remembered */
 #define SEMLOCK_BURSTS 256         /* paths whose bursts are remembered */
 #define SEMLOCK_IDLE_EVENTS 4      /* event sources kept for the next wait */
@@ -173,7 +182,15 @@
 #define SEMLOCK_TICKET_NONE 3  /* there is no such ticket */
 
 /* A file that this process created: the inode that becomes an instance.  Either a lock object
- * or a slot of the pool owns it. */
+ * or a slot of the pool owns it.
+ *
+ *   handle  named  bare   state
+ *   -1      any    0      none; or at P, and its descriptor was lost: P is opened when needed
+ *   h       0      0      prepared, and without a name; or at P
+ *   h       1      0      a kept claim: in a slot; or at P, which is its second name (Windows,
+ *                         where a file has one name: 1 that one, 2 P)
+ *   -1      0      1      at P; its descriptor was given up, being scarce
+ */
 typedef struct {
     int64_t handle; /* descriptor or HANDLE, -1 when closed */
     uint64_t dev;
@@ -224,8 +241,15 @@ typedef struct {
     int64_t life;     /* of the process that it names; 0: valid after a fork too */
 } semlock_record;
 
-/* One lock object.  It owns its file while it holds, and only then.  The states of `owner` are
- * drawn in common/object.c. */
+/* One lock object.  The states of `owner` are drawn in common/object.c.
+ *
+ *   owner     prepared  ready   file
+ *   0         0         0       none
+ *   0         1         0       made by a wait, without a name: the next try links it
+ *   0         0         n       none; a wait saw a kept claim with inode n, which the next try
+ *                               takes from the pool if no other thread has
+ *   a thread  0         0       the instance at P
+ */
 typedef struct {
     const char *path;             /* absolute; must stay valid as long as the object */
     const semlock_record *record; /* what to write; may change between tries */
@@ -346,20 +370,25 @@ typedef struct {
 /* One path of a wait.
  *
  *   due told heard unsure   state
- *    1   0    0     0       not looked at since the start, or due by the clock
- *    1   1    1     any     an event was reported: look, and test the witness again
+ *    1   0    0     any     not looked at since the start, or due by the clock
+ *    1   1    any   any     an event was reported, or is checked again: look, and test the
+ *                           witness again
+ *    1   0    1     any     an event was reported while other waiters are first: looked at by
+ *                           the place's alarm_at
  *    0   0    0     0       seen held and watched: nothing to do until an event
  *    0   0    0     1       seen held, but the event or the watch may have been early:
  *                           becomes due and told again at the wait's recheck_at
+ *    0   0    1     any     seen held, a new instance, with `hints`: watched at the next look
  *    1   any  any   any     with again_at != 0: free, but other waiters are first; not
  *                           looked at before that time
  *
  *   mark -1                 not watched
- *   judged_ino != 0         the caller has judged this instance: it is skipped until its
- *                           ctime changes, an event is reported, or safety_at
+ *   judged_ino != 0         this instance was judged, by the caller or the core, and stays: it
+ *                           is skipped until its ctime changes, an event is reported, or
+ *                           safety_at
  *
- * Windows uses `due`, `again_at` and the judged fields; `dev` and `ino` are there the last
- * instance whose witness was taken.
+ * Windows uses `due`, `mark`, `again_at` and the judged fields; `dev` and `ino` are there the
+ * last instance whose witness was taken.
  */
 typedef struct {
     const char *path; /* absolute; must stay valid as long as the wait */
@@ -372,7 +401,7 @@ typedef struct {
     uint64_t dev;     /* the instance that was seen last */
     uint64_t ino;
     int64_t vouched_until; /* while others are first, it is not judged before */
-    uint64_t judged_dev;   /* the instance that the caller judged, and skips */
+    uint64_t judged_dev;   /* the instance that was judged, and is skipped */
     uint64_t judged_ino;
     int64_t judged_ctime_ns;
     int32_t kernel;   /* as the lock's: the kernel is asked whether the file is locked */
@@ -417,7 +446,7 @@ typedef struct {
     int32_t doubt;       /* this ticket may have been passed by */
     int32_t refused;     /* no queue is possible here */
     int32_t out_of_turn; /* tickets before it do not use a free lock: try */
-    int64_t read_at;     /* mtime of the queue when it was read */
+    int64_t read_at;     /* mtime of the queue when it was read; on Windows, when that was */
     int64_t alone_until; /* no ticket is taken before: no other waiter is known */
     int64_t bell;        /* a descriptor with POLLHUP at the end of `before`, -1 none */
     int64_t mark;        /* identifies `before` in the event source, -1 none */
@@ -458,7 +487,8 @@ typedef struct {
  *   started 0                          nothing to give back; semlock_waiting_end does nothing
  *
  * On Windows the directory of a path is watched and `events` is -1; `blind` is set for a loop.
- * Waiting returns to Python each 0.1 seconds, and pauses and rechecks are not used.
+ * Waiting returns to Python each 0.1 seconds (0.01 with `kernel`), looks at all then, and does
+ * not use the times above.
  */
 typedef struct {
     semlock_place *place; /* NULL: no order */
