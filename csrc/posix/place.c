@@ -254,14 +254,17 @@ semlock_place_update(semlock_place *place, semlock_waiting *waiting, semlock_poo
 }
 
 /* Leave the queue, and remove it if it is empty.  After acquiring, the ticket is kept until
- * the release: the waiters behind sleep until it ends, so they need not watch the lock. */
+ * the release: the waiters behind sleep until it ends, so they need not watch the lock.  Who
+ * acquires once more what other threads hold by this object keeps none: several may leave at
+ * the same moment, and all but one of their tickets would stay until the process ends. */
 void
 semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock *won)
 {
     semlock_ticket_unfollow(place, waiting);
     if (place->ticket.handle >= 0) {
         if (won != NULL && won->path == place->path && won->turns != SEMLOCK_NO_TURNS &&
-            won->ticket.handle < 0 && !semlock_is_scarce((int)place->ticket.handle)) {
+            won->depth == 1 && won->ticket.handle < 0 &&
+            !semlock_is_scarce((int)place->ticket.handle)) {
             semlock_ticket_won(&place->ticket);
             won->ticket = place->ticket;
             place->ticket.handle = -1;

@@ -2,6 +2,9 @@
 
 import asyncio
 import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 
@@ -276,6 +279,43 @@ def test_threads_that_wait_by_one_object_all_acquire_when_one_of_them_does(tmp_p
     assert lock.count == 3
     for _ in threads:
         lock.release()
+
+
+LEAVE_AT_ONCE = """if True:
+    import os, sys, threading, time, semlock
+    path = sys.argv[1]
+    holder = semlock.Lock(path, durability="none")
+    holder.acquire()
+    lock = semlock.Lock(path, held_by="object", reentrant=True, fair=True, durability="none")
+    threads = [threading.Thread(target=lock.acquire, args=(20,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    waiting = lambda: sum(len(names) for _, _, names in os.walk(os.path.dirname(path))) >= 5
+    while not waiting():
+        time.sleep(0.001)
+    holder.release()
+    for thread in threads:
+        thread.join()
+    for _ in threads:
+        lock.release()
+    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    print(sum(".queue" in os.readlink(link) for link in links if os.path.islink(link)))
+"""
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("strace") is None,
+    reason="strace has several threads leave the queue at the same moment",
+)
+def test_threads_that_leave_the_queue_at_the_same_moment_leave_no_ticket(tmp_path):
+    words = ["strace", "-f", "-qq", "-o", os.devnull, "-e", "trace=flock"]
+    words += ["-e", "inject=flock:delay_enter=100000"]
+    if subprocess.run([*words, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("strace may not trace here")
+    words += [sys.executable, "-c", LEAVE_AT_ONCE, str(tmp_path / "x")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=50)
+    assert done.stdout == "0\n", done.stderr
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".queue")]
 
 
 @pytest.mark.parametrize("kind", [semlock.Lock, semlock.KernelLock])
