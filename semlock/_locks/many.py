@@ -60,7 +60,11 @@ def try_acquire_many(paths_or_locks: Iterable[Any]) -> list[Any]:
     its own ``try_acquire``, after the ``Lock`` objects.
     """
     frame = sys._getframe(1)
-    locks = [item if isinstance(item, BaseLock) else Lock(item) for item in paths_or_locks]
+    if isinstance(paths_or_locks, (str, bytes)):
+        raise TypeError(
+            f"try_acquire_many takes a list of paths and locks, not {paths_or_locks!r}"
+        )
+    locks = [item if isinstance(item, BaseLock) else _lock_at(item) for item in paths_or_locks]
     plain = [lock for lock in locks if isinstance(lock, Lock)]
     if len(plain) == len(locks):
         return try_many(locks, frame)
@@ -76,6 +80,16 @@ def try_acquire_many(paths_or_locks: Iterable[Any]) -> list[Any]:
         for lock, serial in zip(locks, before, strict=True):
             inside.undo(lock, serial)
         raise
+
+
+def _lock_at(path: Any) -> Lock:
+    if hasattr(path, "try_acquire"):
+        raise TypeError(
+            "try_acquire_many takes paths and locks of one holder (Lock, KernelLock and those of "
+            f"lock systems), not {path!r}: call its own try_acquire(), or keep several such locks "
+            "in a LockSet, if they are files"
+        )
+    return Lock(path)
 
 
 def try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> list[Any]:

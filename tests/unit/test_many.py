@@ -205,6 +205,31 @@ def test_a_bad_path_of_one_class_gives_back_what_the_others_have_won(tmp_path):
         lock.release()
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: semlock.SlotLock(path, 2),
+        semlock.SharedLock,
+        lambda path: semlock.AsyncSlotLock(path, 2),
+        semlock.AsyncSharedLock,
+        lambda path: semlock.LockSet([semlock.Lock(path)]),
+    ],
+)
+def test_a_lock_of_several_holders_is_refused_and_nothing_is_made(tmp_path, make):
+    several = make(tmp_path / "several")
+    with pytest.raises(TypeError, match=r"one holder \(Lock, .*its own try_acquire.*LockSet"):
+        semlock.try_acquire_many([tmp_path / "a", several])
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_path_is_no_list_of_its_letters(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in ("ab", b"ab"):
+        with pytest.raises(TypeError, match=r"a list of paths and locks, not b?'ab'"):
+            semlock.try_acquire_many(path)
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_reentrant_lock_counts(tmp_path):
     lock = semlock.Lock(tmp_path / "a", reentrant=True)
     with lock:
