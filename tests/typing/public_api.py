@@ -6,6 +6,7 @@ from typing import Literal
 from typing_extensions import assert_type
 
 import semlock
+import semlock.systems
 
 
 def use(path: Path) -> None:
