@@ -173,6 +173,8 @@ def _held_by(lock: BaseLock, found: LockStatus | None, of_empty: str | None = No
     if barred is not None:
         return f"{held}. {_way_to_remove(found.path, barred[1])}"
     if found.reason is not None:
+        if sys.platform != "win32" and capi.kernel_locked(os.fsencode(found.path)):
+            return f"{held}. It can't be removed now: {_kept_locked()}"
         return (
             f"{held}. This user could not remove it. "
             f"{_way_to_remove(found.path, 'the owner of the file or root')}"
@@ -344,6 +346,12 @@ def not_held_error(lock: LockObject) -> NotHeldError:
 
 def guarded_error(path: str, intent: str, status: LockStatus | None = None) -> LockTimeoutError:
     """Say that another process has the guard of the file, and how to find it."""
+    return LockTimeoutError(
+        f"{path} can't be {intent} now: {_kept_locked()}", path=path, status=status
+    )
+
+
+def _kept_locked() -> str:
     if sys.platform == "win32":
         how, finders = (
             "or has it open without sharing its deletion",
@@ -351,11 +359,9 @@ def guarded_error(path: str, intent: str, status: LockStatus | None = None) -> L
         )
     else:
         how, finders = "with flock(2)", "fuser, lsof"
-    return LockTimeoutError(
-        f"{path} can't be {intent} now: another process keeps its file locked {how}, perhaps a "
-        f"stopped one. See which has it open ({finders}), and try again",
-        path=path,
-        status=status,
+    return (
+        f"another process keeps its file locked {how}, perhaps a stopped one. See which has it "
+        f"open ({finders}), and try again"
     )
 
 

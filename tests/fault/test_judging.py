@@ -311,6 +311,18 @@ def test_a_policy_is_asked(path):
     assert asked == ["dead"]
 
 
+def test_what_another_process_keeps_locked_is_named_as_that(path):
+    killed_holder([path])
+    with open(path, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        lock = semlock.Lock(path)
+        assert not lock.try_acquire()
+        with pytest.raises(semlock.LockTimeoutError, match=r"; dead: .*keeps its file locked"):
+            lock.acquire(timeout=0.05)
+    with lock.acquire(timeout=20):
+        pass
+
+
 def test_a_listener_is_told_of_the_removal(path):
     from semlock._events import tap
 
