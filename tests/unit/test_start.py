@@ -124,6 +124,46 @@ def test_whatever_a_lock_does_imports_nothing(tmp_path):
     started(then=LIFE.format(directory=str(tmp_path)))
 
 
+VERBS = """
+import asyncio
+from semlock import (
+    AsyncLock, AsyncSharedLock, AsyncSlotLock, KernelLock, LockSet, SharedLock, SlotLock,
+    acquire_all, acquire_any, once, status, try_acquire_many,
+)
+
+directory = {directory!r}
+at = os.path.join(directory, "a.lock")
+asyncio.run(asyncio.sleep(0))
+imports = []
+sys.addaudithook(lambda event, args: event == "import" and imports.append(args[0]))
+
+
+async def tasks():
+    for lock in (AsyncLock(at), AsyncSharedLock(at + "3"), AsyncSlotLock(at + "4", 2)):
+        async with lock:
+            pass
+
+
+for lock in (SharedLock(at + "3"), SlotLock(at + "4", 2), KernelLock(at + "5")):
+    with lock:
+        pass
+both = [semlock.Lock(at), semlock.Lock(at + "2")]
+with acquire_all(both):
+    status(at)
+acquire_any(both).release()
+for lock in try_acquire_many([at, at + "2"]) + LockSet(both).try_acquire():
+    lock.release()
+once(at + "once", lambda path: open(path, "w").close())
+asyncio.run(tasks())
+assert not imports, imports
+"""
+
+
+def test_a_name_that_was_imported_needs_no_module_later(tmp_path):
+    """So a program can have it before chroot(), or before it has no descriptor left."""
+    started(then=VERBS.format(directory=str(tmp_path)))
+
+
 @pytest.mark.parametrize("name", ["/usr/bin/semlock", "-m"])
 def test_the_command_has_no_more_than_it_needs(name):
     at_once, later = started(name, "semlock.Lock")
