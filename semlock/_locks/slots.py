@@ -79,7 +79,7 @@ class SlotLock(WithOptions):
         if type(slots) is not int or not 1 <= slots <= _MOST:
             raise ValueError(f"slots is a number from 1 to {_MOST}, not {slots!r}")
         # Never acquired: its path names the queue, and it has the options of the wait.
-        of_head = {name: value for name, value in options.items() if name != "held_by"}
+        of_head = {k: v for k, v in options.items() if k != "held_by" or v == "object"}
         self._head = head = Lock(path, **of_head)  # type: ignore[arg-type]
         self.path = head.path
         self.slots = slots
@@ -231,6 +231,9 @@ class SlotLock(WithOptions):
         if waiter.outcome is not None:  # the core has tried the slot that was free
             self._last = waiter.which
             return inside.has_won(self._locks[self._last], waiter.outcome, frame)
+        native = inside.native(self._locks[0])
+        if native.by_object and native.reentrant and self._again(frame):
+            return True  # another thread has won a slot by this object, which is held once more
         in_turn = waiter.in_turn(fair=self._fair)
         if waiter.said == LOOK:
             # Later waiters judge too: the first one may be a stopped process.

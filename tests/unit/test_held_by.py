@@ -258,25 +258,27 @@ def test_a_second_writer_of_the_object_waits_for_readers_too(path):
     assert is_free("SharedLock", path)
 
 
-@pytest.mark.parametrize("kind", [semlock.Lock, semlock.KernelLock])
-def test_threads_that_wait_by_one_object_all_acquire_when_one_of_them_does(tmp_path, kind):
-    holder = kind(tmp_path / "x")
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in READERS])
+def test_threads_that_wait_by_one_object_all_acquire_when_one_of_them_does(path, form):
+    holder = FORMS[form](path)
     holder.acquire()
-    lock, begun = kind(tmp_path / "x", held_by="object", reentrant=True), []
+    lock, begun = FORMS[form](path, held_by="object", reentrant=True), []
 
     def work():
         begun.append(1)
-        lock.acquire(timeout=2)
+        lock.acquire(timeout=4)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
         thread.start()
     wait_until(lambda: len(begun) == 3, "all have begun")
-    time.sleep(0.05)
+    time.sleep(0.2)  # they stand in a queue now, if there is one
+    released = time.monotonic()
     holder.release()
     for thread in threads:
         thread.join()
     assert lock.count == 3
+    assert time.monotonic() - released < 3, "at the end of its wait each tries by itself"
     for _ in threads:
         lock.release()
 
