@@ -231,11 +231,11 @@
  *     OpenBSD  boot time (not constant)   one              sysctl
  *     Windows  machine GUID, boot number  computer name    OpenProcess, wait
  *
- *   On Linux and Windows the core decides the plain case itself, in the call that tries or
- *   waits (common/dead.c): a record exactly as semlock writes it, of this boot and namespace,
- *   whose witness was kept and is free, and whose process has ended.  It removes that file as
- *   every remover does, and tries again.  (For locks with the default policy, if no
- *   listener reports removals.)  The caller judges all others by the same rule: SEMLOCK_LOOK.
+ *   On Linux the core decides the plain case itself, in the call that tries or waits (see
+ *   common/dead.c; on Windows seldom): a record exactly as semlock writes it, of this boot and
+ *   namespace, whose witness was kept and is free, and whose process has ended.  It removes
+ *   that file as every remover does, and tries again.  (For locks with the default policy, if
+ *   no listener reports removals.)  The caller judges all others by the same rule.
  *
  *   In another PID namespace of the same boot PIDs mean nothing.  There a free
  *   witness proves death if the record says "kept"; macOS and the BSDs have no

@@ -8,7 +8,7 @@
 #include "core.h"
 
 #define LONGEST 1024 /* bytes of a record that is judged here */
-#define DIGITS 18    /* of a number: it fits into 64 bits */
+#define DIGITS 18    /* of a number; most of Windows' PID spaces have more: not judged here */
 #define TOKEN 32
 
 /* What is left of a record. */
