@@ -45,15 +45,16 @@ def _asks_for_many(config: pytest.Config) -> bool:
 def choose(config: pytest.Config) -> None:
     """Set how many processes there are, before pytest-xdist reads that.
 
-    A number on the command line stays.  Two processes for each processor: tests sleep for half of
-    their time.  The processes begin with a part of the tests each, so that what a
-    module makes for its tests is made once, and those that are done take tests from others.
+    A number on the command line stays.  One process more than there are processors: tests sleep
+    for half of their time, but with more of them the clocks of some are late.  The processes begin
+    with a part of the tests each, so that what a module makes for its tests is made once, and those
+    that are done take tests from others.
     """
     option = config.option
     if not hasattr(option, "numprocesses") or _is_nested(config):
         return
     if option.numprocesses is None and not (option.tx or option.distload):
-        option.numprocesses = min(2 * _processors(), MOST) if _asks_for_many(config) else 0
+        option.numprocesses = min(_processors() + 1, MOST) if _asks_for_many(config) else 0
     if option.numprocesses and option.dist == "no":
         option.dist = "worksteal"
 
