@@ -755,9 +755,13 @@ def test_a_space_that_is_dropped_ends_its_thread_and_connections(pair, request):
     client = pair[0].client
     address = client.address
 
-    def count():
+    def threads(earlier):
         gc.collect()
-        return sum(t.name == "semlock-space" for t in threading.enumerate()), descriptors()
+        return [
+            one
+            for one in threading.enumerate()
+            if one.name == "semlock-space" and one not in earlier
+        ]
 
     def descriptors():
         return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
@@ -767,22 +771,24 @@ def test_a_space_that_is_dropped_ends_its_thread_and_connections(pair, request):
             return space_on(Server(), TTL)
         return semlock.connect(address.url, prefix=address.prefix, ttl=TTL)
 
+    earlier = threading.enumerate()  # spaces of other tests, whose locks are held for ever
     with made() as first, first.Lock("warm up"):
         pass
-    wait_until(lambda: count()[0] == 0, "earlier threads have ended")
-    before = count()
+    wait_until(lambda: not threads(earlier), "the first thread has ended")
+    before = descriptors()
     space = made()
     lock = space.Lock("deploy")
     with lock:
         pass
     del space
-    assert count()[0] == 1, "its lock can still be used"
+    assert len(threads(earlier)) == 1, "its lock can still be used"
     with lock:
         pass
     with pytest.warns(ResourceWarning, match="was not closed"):
         del lock
         gc.collect()
-    wait_until(lambda: count() <= before, "its thread and its connections have ended")
+    wait_until(lambda: not threads(earlier), "its thread has ended")
+    wait_until(lambda: descriptors() <= before, "its connections have ended")
 
 
 def test_a_space_that_is_dropped_with_a_held_lock_goes_on(memory):

@@ -256,8 +256,16 @@ MAKERS = {
 }
 
 
+@pytest.fixture
+def seldom() -> Iterator[None]:
+    """A wait does not look by the clock in this test."""
+    capi.set_safety(60)
+    yield
+    capi.set_safety(0)
+
+
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
-def test_a_wait_wins_by_itself_when_the_holder_dies(no_judge, path, make):
+def test_a_wait_wins_by_itself_when_the_holder_dies(no_judge, path, seldom, make):
     with Child() as child:
         child.run(f"lock = semlock.Lock({path + ('.1' if make is MAKERS['slots'] else '')!r})")
         child.run("lock.acquire(); None")
@@ -267,14 +275,6 @@ def test_a_wait_wins_by_itself_when_the_holder_dies(no_judge, path, make):
         lock.acquire(timeout=20)
         lock.release()
         ending.join()
-
-
-@pytest.fixture
-def seldom() -> Iterator[None]:
-    """A wait does not look by the clock in this test."""
-    capi.set_safety(60)
-    yield
-    capi.set_safety(0)
 
 
 def test_a_holder_that_closed_its_file_keeps_it_until_its_process_ends(no_judge, path, seldom):
