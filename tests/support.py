@@ -638,7 +638,7 @@ class Strike:
                 except semlock.SemlockError as error:
                     self.error = error
         finally:
-            _forget_handled()
+            forget_handled()
             if collects:
                 gc.enable()
 
@@ -663,7 +663,7 @@ class Strike:
         self._last = name
 
 
-def _forget_handled() -> None:
+def forget_handled() -> None:
     """Tell CPython that no exception is being handled.
 
     From 3.11 on it may lose count of them where one is raised between two bytecodes, and then keeps

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -41,12 +40,6 @@ def strike_everywhere(world, prepare, judge, step=STEP) -> int:
     rarer = None
     if world.name not in THOROUGH:
         step, rarer = step * FEWER, RARER
-    # In a thread of its own, since CPython 3.11 loses count of what is being handled.
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_strike_everywhere, prepare, judge, step, rarer).result()
-
-
-def _strike_everywhere(prepare, judge, step, rarer) -> int:
     at = chance_of_the_day().randint(1, step)
     while True:
         lock, operation = prepare()

@@ -213,6 +213,7 @@ def test_an_interrupt_anywhere_in_the_driver_closes_the_generator():
         begun, ended = [], []
         strike = Strike(at, operation, ("_waiting/steps.py", "_waiting/waiter.py"))
         assert ended == begun, strike.where
+        assert sys.exc_info() == (None, None, None), "it keeps what its traceback refers to"
         if not strike.struck:
             break
     assert at > 20
