@@ -108,17 +108,15 @@ names_process(const char *bytes, int32_t length, const semlock_pool *pool, int64
 static int64_t
 pid_in(semlock_os_file file)
 {
-    char text[24] = {0};
-    int64_t pid = 0;
-    int at = 4;
+    char bytes[24];
+    rest text = {bytes, bytes};
+    int64_t pid;
+    int length = semlock_read_at(file, bytes, sizeof bytes, 0);
 
-    if (semlock_read_at(file, text, sizeof text - 1, 0) < at || memcmp(text, "pid=", 4) != 0) {
-        return 0;
+    if (length > 0) {
+        text.end += length;
     }
-    for (; text[at] >= '0' && text[at] <= '9' && at < 16; at++) {
-        pid = 10 * pid + (text[at] - '0');
-    }
-    return text[at] == '\n' ? pid : 0;
+    return number(&text, "pid=", &pid) ? pid : 0;
 }
 
 /* Judge the holder of an open file whose witness is free: SEMLOCK_FREE if it is dead, and else

@@ -254,9 +254,10 @@ semlock_place_update(semlock_place *place, semlock_waiting *waiting, semlock_poo
 }
 
 /* Leave the queue, and remove it if it is empty.  After acquiring, the ticket is kept until
- * the release: the waiters behind sleep until it ends, so they need not watch the lock.  Who
- * acquires once more what other threads hold by this object keeps none: several may leave at
- * the same moment, and all but one of their tickets would stay until the process ends. */
+ * the release: the waiters behind sleep until it ends, so they need not watch the lock.  A
+ * thread that acquires once more what other threads hold by this object keeps none: several
+ * may leave at the same moment, and all but one of their tickets would stay until the process
+ * ends. */
 void
 semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock *won)
 {
