@@ -704,11 +704,8 @@ def test_an_answer_that_comes_during_the_close_counts_no_more(pair):
         assert other.waiting("deploy") == []
 
 
-@each_engine
-@pytest.mark.parametrize("form", ["free", "held", "once"])
-def test_an_answer_that_comes_after_the_close_counts_no_more(pair, form):
-    """The entry is out of the line by then: a lock that it won would have two holders."""
-    space, other = pair
+def answer_after_close(space):
+    """Have the space closed between the engine's answer to a request and its arrival."""
     enter = space.client.engine.enter
 
     def enter_late(*arguments, **options):
@@ -717,6 +714,14 @@ def test_an_answer_that_comes_after_the_close_counts_no_more(pair, form):
         return place
 
     space.client.engine.enter = enter_late
+
+
+@each_engine
+@pytest.mark.parametrize("form", ["free", "held", "once"])
+def test_an_answer_that_comes_after_the_close_counts_no_more(pair, form):
+    """The entry is out of the line by then: a lock that it won would have two holders."""
+    space, other = pair
+    answer_after_close(space)
     lock, others = space.Lock("deploy"), other.Lock("deploy")
     if form == "held":
         others.acquire()
@@ -737,14 +742,7 @@ def test_a_wait_ends_when_the_answer_to_its_request_comes_after_the_close():
     server = Server()
     with space_on(server, 3600) as other, other.Lock("deploy"):
         space = space_on(server, 3600)
-        enter = space.client.engine.enter
-
-        def enter_late(*arguments, **options):
-            place = enter(*arguments, **options)
-            space.close()
-            return place
-
-        space.client.engine.enter = enter_late
+        answer_after_close(space)
         with pytest.raises(semlock.LockEngineError, match="closed"):
             space.Lock("deploy").acquire(timeout=PATIENCE)
 
