@@ -6,6 +6,7 @@ table, or all but those in its ``_refused_options``; what it is told goes throug
 
 from __future__ import annotations
 
+from semlock._core.capi import DURABILITY
 from semlock._core.records import clean_tag
 from semlock._core.seconds import checked_pause, checked_timeout
 
@@ -97,7 +98,7 @@ DEFAULTS: LockOptions = {
 
 
 def _durability(value: Any) -> Any:
-    if value not in ("safe", "full", "data", "none"):
+    if not isinstance(value, str) or value not in DURABILITY:
         raise ValueError(f'durability is "safe", "full", "data" or "none", not {value!r}')
     return value
 
@@ -134,6 +135,11 @@ _FUNCTIONS = {
 }
 
 
+def function_error(name: str, value: object) -> TypeError:
+    """Refuse a value of an option that is a function."""
+    return TypeError(f"{_FUNCTIONS[name]}, not {value!r}")
+
+
 def refuse_unknown(lock: WithOptions, options: Mapping[str, object]) -> None:
     """Refuse an option that no lock has, or not this one, with the name of the class called."""
     kind = type(lock)
@@ -158,7 +164,7 @@ def taken(lock: WithOptions, options: Mapping[str, object]) -> LockOptions:
             continue
         if name in _FUNCTIONS:
             if not callable(value):
-                raise TypeError(f"{_FUNCTIONS[name]}, not {value!r}")
+                raise function_error(name, value)
         elif name in _CHECKS:
             given[name] = _CHECKS[name](value)
     return given  # type: ignore[no-any-return]

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 PREFIX = ".semlock-"  # of the core's own files, which it makes beside locks
 READERS = ".readers"  # behind a shared lock's path: where its readers are
 
-# What the addresses of engines begin with.
-ENGINES = (
+# What the addresses of engines begin with: the rows of `_engines/address.py`, which is not loaded
+# for a path.  A test compares them.
+SCHEMES = (
     "etcd", "etcds", "file", "postgresql", "postgres", "redis", "rediss", "valkey", "valkeys",
 )  # fmt: skip
 
@@ -33,7 +34,7 @@ def engine_of(path: str) -> str:
     """
     start, colon, _ = path.partition(":/")
     scheme = start.rpartition(os.sep)[2].lower()
-    return scheme if colon and scheme in ENGINES and not os.path.lexists(start + ":") else ""
+    return scheme if colon and scheme in SCHEMES and not os.path.lexists(start + ":") else ""
 
 
 def address_error(scheme: str) -> LockPathError:

@@ -7,9 +7,9 @@ import sys
 from semlock._engines.async_lock import AsyncEngineLock
 from semlock._engines.engine import READERS
 from semlock._engines.kinds import InParts, SharedEngineLock, SlotEngineLock
+from semlock._locks.acquired import OWN_TIMEOUT
 from semlock._locks.async_form import Acquiring, this_task
 from semlock._locks.async_holding import Entering, HeldByTasks, OnePart, task_here
-from semlock._locks.options import OWN_TIMEOUT
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

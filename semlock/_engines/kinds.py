@@ -14,7 +14,7 @@ from semlock._core.seconds import checked_timeout
 from semlock._engines.engine import READERS
 from semlock._engines.found import status_of
 from semlock._engines.lock import EngineLock
-from semlock._locks.options import OWN_TIMEOUT
+from semlock._locks.acquired import OWN_TIMEOUT
 from semlock._locks.reading import Entering, Holding
 from semlock._waiting.waiter import run
 

@@ -7,6 +7,7 @@ import sys
 from semlock._core import inside
 from semlock._core.errors import LockTimeoutError
 from semlock._locks import mine
+from semlock._locks.acquired import OWN_TIMEOUT
 from semlock._locks.async_form import Acquiring, this_task
 from semlock._locks.async_holding import (
     Entering,
@@ -18,7 +19,6 @@ from semlock._locks.async_holding import (
 )
 from semlock._locks.async_lock import AsyncLock
 from semlock._locks.lock import called_by_its_name
-from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.readers import ReaderWait, readers_leaving
 from semlock._locks.shared import SharedLock
 from semlock._waiting.async_waiter import waiter_here

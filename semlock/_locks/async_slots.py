@@ -7,11 +7,11 @@ import sys
 from semlock._core import inside
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
+from semlock._locks.acquired import OWN_TIMEOUT
 from semlock._locks.async_form import Acquiring, this_task
 from semlock._locks.async_holding import HeldByTasks, into_line, is_held_by, task_here
 from semlock._locks.async_lock import AsyncLock
 from semlock._locks.lock import called_by_its_name
-from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.slots import SlotLock
 from semlock._stores.async_file import rules_of
 from semlock._waiting.async_waiter import waiter_here

@@ -16,8 +16,8 @@ from semlock._core.identity import ALIVE, this_process
 from semlock._core.outcomes import FAIR, FORKED, HELD, LOOK, LOST, MINE, NESTED, OK, TURN
 from semlock._core.seconds import FOREVER, checked_timeout
 from semlock._locks import mine
+from semlock._locks.acquired import OWN_TIMEOUT, Acquired
 from semlock._locks.lock_object import LockObject
-from semlock._locks.options import OWN_TIMEOUT, Acquired
 from semlock._waiting.steps import insisting
 from semlock._waiting.waiter import run
 

@@ -12,8 +12,8 @@ from semlock._core.capi import HELD, LOOK, OK, POOL, try_anyway
 from semlock._core.errors import LockTimeoutError
 from semlock._core.folders import open_to_others
 from semlock._locks import mine
+from semlock._locks.acquired import OWN_TIMEOUT
 from semlock._locks.lock import Lock
-from semlock._locks.options import OWN_TIMEOUT
 from semlock._waiting.steps import insisting
 from semlock._waiting.waiter import Waiter, run
 

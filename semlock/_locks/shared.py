@@ -19,8 +19,8 @@ from semlock._core.options import WithOptions, made_by, refuse_unknown, told_of
 from semlock._core.paths import READERS
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine as _mine
+from semlock._locks.acquired import OWN_TIMEOUT
 from semlock._locks.lock import SAFE, Lock
-from semlock._locks.options import OWN_TIMEOUT
 from semlock._locks.readers import ReaderWait, names_of_readers, readers_leaving
 from semlock._locks.reading import Entering, Holding, Reading
 from semlock._waiting.waiter import run

@@ -9,8 +9,8 @@ from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
 from semlock._core.options import WithOptions, made_by, refuse_unknown, told_of
 from semlock._core.seconds import checked_timeout
+from semlock._locks.acquired import OWN_TIMEOUT, Acquired
 from semlock._locks.lock import SAFE, Lock
-from semlock._locks.options import OWN_TIMEOUT, Acquired
 from semlock._waiting.steps import insisting
 from semlock._waiting.waiter import Waiter, run
 

@@ -10,6 +10,7 @@ from time import time
 from semlock._core import capi, events, explain
 from semlock._core.capi import NESTED, OK, POOL, try_anyway, try_lock
 from semlock._core.errors import LockLostError
+from semlock._core.outcomes import BY_CALLER
 from semlock._core.paths import absolute
 from semlock._core.records import clean_tag
 from semlock._core.seconds import FOREVER
@@ -137,7 +138,7 @@ class SidecarLock(Waiting):
         self._retry = RetryOptions.of(retry)
         if self._given_policy is None:
             self._policy = age_rule
-            self._native.vouched = False
+            self._native.vouched = BY_CALLER
 
     @property
     def lock_path(self) -> str:

@@ -9,6 +9,7 @@ from semlock import policy
 from semlock._core import explain
 from semlock._core.errors import LockHeldError, LockTimeoutError
 from semlock._core.identity import ALIVE
+from semlock._core.options import function_error
 from semlock._core.seconds import checked_age
 from semlock.retry import Growing
 
@@ -143,7 +144,7 @@ class RetryOptions:
         if callable(retry) or retry is None:
             return retry
         if not isinstance(retry, Mapping):
-            raise TypeError(f"a retry schedule is a function that gives pauses, not {retry!r}")
+            raise function_error("retry", retry)
         unknown = [repr(name) for name in retry if name not in cls.__slots__]
         if unknown:
             raise TypeError(

@@ -10,7 +10,7 @@ from semlock._core import capi, explain, waits
 from semlock._core.capi import NESTED, OK
 from semlock._core.seconds import GUARD_PATIENCE, checked_timeout
 from semlock._core.status import GUARD_PAUSE
-from semlock._locks.options import OWN_TIMEOUT
+from semlock._locks.acquired import OWN_TIMEOUT
 from semlock._systems.sidecar_judging import Judging
 from semlock._waiting.steps import run_async
 from semlock._waiting.waiter import Waiter

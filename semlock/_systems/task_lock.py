@@ -11,6 +11,7 @@ from semlock._core.errors import LockLostError, LockTimeoutError, SemlockError
 from semlock._core.identity import this_process
 from semlock._core.json_records import iso_time
 from semlock._core.options import DEFAULTS
+from semlock._core.outcomes import BY_CALLER
 from semlock._core.seconds import checked_timeout
 from semlock._systems.task_audit import AuditLog
 from semlock._systems.task_network import NETWORK_RETRY, Pauses
@@ -112,7 +113,7 @@ class TaskLock(TakingOver):
         self._heartbeat = refresh_interval(self.ttl) if auto_refresh else None
         if self._policy is None:
             self._policy = stale(clock)
-            self._native.vouched = False
+            self._native.vouched = BY_CALLER
         if self._retry is None and network is not False:
             self._retry = NETWORK_RETRY if network else Pauses(self._encoded)
         whose, mode = self.owner.owner, options.get("mode", _DEFAULTS["mode"])

@@ -15,7 +15,7 @@ from _weakref import ref
 from semlock._core import capi, events, explain, inside, registry, waits
 from semlock._core.capi import POOL
 from semlock._core.seconds import saturated
-from semlock._waiting.notice import inf, notice_of
+from semlock._waiting.notice import INFO, inf, notice_of
 from semlock._waiting.steps import FIRST_PAUSE, LONGEST_PAUSE, chance, growing_pauses
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -73,7 +73,6 @@ _under_way: set[ref[Stoppable]] = set()
 _forget = _under_way.discard  # one step, in whatever thread drops the last reference
 registry.on_fork(_under_way.clear)
 
-_INFO = 20  # the level of the logging module
 _named: Any = None
 
 
@@ -97,7 +96,7 @@ class Stoppable:
         _under_way.add(ref(self, _forget))
         if _named is None and (find := getattr(sys.modules.get("logging"), "getLogger", None)):
             _named = find("semlock")  # kept: getLogger takes a lock
-        logger = _named if _named is not None and _named.isEnabledFor(_INFO) else None
+        logger = _named if _named is not None and _named.isEnabledFor(INFO) else None
         call, check = inside.on_wait(lock), inside.cancel(lock)
         if call is logger is check is None:
             return None

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock._core import compiled, outcomes
+from semlock._core import compiled, outcomes, paths
+from semlock._engines import address
 
 PACKAGE = Path(semlock.__file__).parent
 
@@ -99,7 +100,7 @@ def test_the_outcomes_are_those_of_the_core():
             assert getattr(compiled.lib, f"SEMLOCK_{name}") == value
 
 
-@pytest.mark.parametrize("module", ["base", "lock_object", "options", "async_form"])
+@pytest.mark.parametrize("module", ["base", "lock_object", "acquired", "async_form"])
 def test_a_lock_knows_no_file_and_no_core(module):
     """Only the classes that mix in the file store stand on it."""
     path = PACKAGE / "_locks" / f"{module}.py"
@@ -108,3 +109,7 @@ def test_a_lock_knows_no_file_and_no_core(module):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert not names & {"file", "ino", "dev", "_encoded", "_record", "look_at"}
+
+
+def test_a_path_knows_the_schemes_of_all_engines():
+    assert paths.SCHEMES == tuple(address.ENGINES)

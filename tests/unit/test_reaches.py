@@ -18,7 +18,7 @@ NETS = ("c", "fault", "model", "platforms", "power", "typing")
 INTERRUPTS = re.compile(r"test_(\w+_)?(interrupts|every_call|walks|steps|stub|house|start)\.py")
 
 # How many private names each test file takes from semlock, and in how many places it replaces
-# something.  Who needs less makes the number smaller.
+# something.  If a file needs less, make its number smaller.
 TAKEN = {
     "behaviour/test_kinds.py": 1,
     "behaviour/test_options.py": 4,

@@ -1,4 +1,4 @@
-"""What ``acquire()`` gives a thread, and its own default."""
+"""What ``acquire()`` of a thread takes by default, and what it gives."""
 
 from __future__ import annotations
 
