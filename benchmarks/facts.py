@@ -48,6 +48,20 @@ def filesystem(directory: str) -> str:
     return kind
 
 
+def disk(directory: str) -> str:
+    """Name the kind of filesystem, and of ext4 whether it has a journal.
+
+    By default semlock syncs where it has none.
+    """
+    kind = filesystem(directory)
+    if kind != "ext4":
+        return kind
+    device = os.stat(directory).st_dev
+    link = os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
+    with open(f"/sys/fs/ext4/{os.path.basename(link)}/journal_task", encoding="ascii") as task:
+        return "ext4 without a journal" if task.read(1) == "<" else "ext4 with a journal"
+
+
 def load() -> str:
     """Say how busy the machine has been in the last minute."""
     return f"{os.getloadavg()[0]:.2f}"

@@ -41,9 +41,9 @@ times. The times are those of one shared machine: compare the ratios and not the
   object too. A process that takes locks in one directory again and again keeps the finished
   file of a released one (see `csrc/semlock.h`); *nothing kept* is the cost for a program that
   takes a lock once.
-- *On disk by default* is with `durability="safe"`. On an ext4 without a journal, as in many virtual
-  machines, that is an fsync for each acquire, and the rows are as slow as those with fsync.
-  The bars are for filesystems with a journal.
+- *On disk by default* is with `durability="safe"`. The bars are for filesystems with a journal. On
+  an ext4 without one, as in many virtual machines, that is an fsync for each acquire, and the rows
+  are as slow as those with fsync. `--disk` chooses the directory.
 - The other libraries run with their defaults. All but `SoftFileLock` take a kernel lock on a file
   that stays, and neither create nor remove a file. None of them calls fsync, so the table with
   fsync has none of them.

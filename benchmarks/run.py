@@ -21,7 +21,6 @@ def _say(text: str) -> None:
 def _groups(memory: str, disk: str, seconds: float) -> dict[str, Group]:
     """Measure what is measured in blocks, in turns."""
     in_memory, on_disk = contenders.Places(memory), contenders.Places(disk)
-    kind = facts.filesystem(disk)
     groups: dict[str, Group] = {}
 
     def run(key: str, title: str, found: list[Contender]) -> None:
@@ -38,9 +37,9 @@ def _groups(memory: str, disk: str, seconds: float) -> dict[str, Group]:
             contender.loop(contender.step)
         for key, title, places, durability in (
             ("tmpfs", "Acquire + release, tmpfs, no fsync", in_memory, "none"),
-            ("synced", f"Acquire + release, {kind}, fsync", on_disk, "full"),
-            ("disk", f"Acquire + release, {kind}, no fsync", on_disk, "none"),
-            ("default", f"Acquire + release, {kind}, by default", on_disk, "safe"),
+            ("synced", "Acquire + release, on disk, fsync", on_disk, "full"),
+            ("disk", "Acquire + release, on disk, no fsync", on_disk, "none"),
+            ("default", "Acquire + release, on disk, by default", on_disk, "safe"),
         ):
             run(key, title, contenders.pairs(floor, places, durability))
         run("tries", "Failed try on a held lock, tmpfs", contenders.failed_tries(floor, held))
@@ -68,7 +67,7 @@ def measure_everything(memory: str, disk: str, seconds: float, rounds: int) -> R
         "Kernel": facts.kernel(),
         "Python": facts.python(),
         "Processor": facts.processor(),
-        "Filesystems": f"{facts.filesystem(memory)} and {facts.filesystem(disk)}",
+        "Filesystems": f"{facts.filesystem(memory)} and {facts.disk(disk)}",
         "Load": f"{load_before} before, {facts.load()} after",
         "Rounds": ", ".join(f"{len(g.contenders[0].samples)} ({k})" for k, g in groups.items()),
         "Versions": ", ".join(facts.versions()),

@@ -63,8 +63,8 @@ def _to_the_floor(page: str) -> str:
 
 def _without_fsync(page: str) -> str:
     row = ("semlock, Lock used again",)
-    synced = cell(page, (f"{_PAIR}ext4, fsync", row, "median µs"))
-    return f"{synced / cell(page, (f'{_PAIR}ext4, no fsync', row, 'median µs')):.0f}"
+    synced = cell(page, (f"{_PAIR}on disk, fsync", row, "median µs"))
+    return f"{synced / cell(page, (f'{_PAIR}on disk, no fsync', row, 'median µs')):.0f}"
 
 
 def _in_order(processes: str) -> Callable[[str], str]:
