@@ -11,7 +11,7 @@ from semlock._locks.async_form import AsyncForm
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, TracebackType
+    from types import FrameType
     from typing import Any
 
     from semlock._locks.base import BaseLock
@@ -28,12 +28,7 @@ class AsyncEngineLock(AsyncForm, EngineLock):  # type: ignore[misc]
 
     _from_the_first_try = EngineLock.taking  # the engine has the line of its tasks
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         outcome, ticket = self.give_back_reported()
         if ticket is not None:
             lost = outcome == LOST

@@ -9,22 +9,20 @@ import sys
 
 from semlock._core import explain, inside
 from semlock._core.capi import this_thread
-from semlock._core.options import WithOptions, refuse_unknown, told_of
-from semlock._core.seconds import checked_timeout
+from semlock._core.options import refuse_unknown, told_of
 from semlock._engines.engine import READERS
 from semlock._engines.found import status_of
 from semlock._engines.lock import EngineLock
-from semlock._locks.acquired import OWN_TIMEOUT
-from semlock._locks.reading import Entering, Holding
+from semlock._locks.base import Acquirable
+from semlock._locks.reading import Sharable
 from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-    from types import FrameType, TracebackType
+    from types import FrameType
     from typing import Any, Literal
 
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from semlock._core.options import EngineOptions
     from semlock._core.status import LockStatus
@@ -35,7 +33,7 @@ _frame = sys._getframe
 _MOST = 10_000
 
 
-class InParts(WithOptions):
+class InParts(Acquirable):
     """What both kinds share: the lock object by which each thread or task holds."""
 
     _who: Literal["thread", "task"] = "thread"
@@ -79,10 +77,6 @@ class InParts(WithOptions):
             raise explain.not_held_error(self._new_part(self._room))
         return part
 
-    def _limit(self, timeout: float | None) -> float | None:
-        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
-        return limit if limit is None else checked_timeout(limit)
-
     def _begun(self, room: int, frame: FrameType) -> Any:
         """Make the part of a call that acquires."""
         mine = self._mine()
@@ -124,16 +118,6 @@ class InParts(WithOptions):
     def _take(self, timeout: float | None, frame: FrameType) -> None:
         self._carry_out(self._taking(self._room, timeout, frame))
 
-    def acquire(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
-        """Take it, waiting; ``LockTimeoutError`` when the time is over."""
-        holding = Holding(self)
-        self._take(self._limit(timeout), _frame(1))
-        return holding
-
-    def __enter__(self) -> Self:
-        self._take(self.timeout, _frame(1))
-        return self
-
     def try_acquire(self) -> bool:
         """Take it if that is possible at once."""
         return self._try(self._room, _frame(1))
@@ -152,15 +136,10 @@ class InParts(WithOptions):
         finally:
             self._left(me, part)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         part, me = self._held(), self._me()
         try:
-            part.__exit__(kind, error, traceback)
+            part.__exit__(*error)
         finally:
             self._left(me, part)
 
@@ -198,11 +177,8 @@ class InParts(WithOptions):
         state = "not held" if self._mine() is None else "held"
         return f"<{type(self).__name__} {self.path!r}, {state}>"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError(f"{self!r} can't be pickled: make one in the other process")
 
-
-class SharedEngineLock(InParts):
+class SharedEngineLock(InParts, Sharable):
     """A lock on an engine that many readers may share, or one writer may hold alone.
 
     They stand in one line, so neither starves.  ``with lock.shared():`` is for readers, ``with
@@ -211,22 +187,6 @@ class SharedEngineLock(InParts):
 
     def __init__(self, client: Client, name: str, **options: Unpack[EngineOptions]) -> None:
         super().__init__(client, name, 1, **options)
-
-    def acquire_shared(
-        self, timeout: float | None = OWN_TIMEOUT
-    ) -> AbstractContextManager[Self]:
-        """Take the lock as a reader, waiting for writers that came before."""
-        holding = Holding(self)
-        self._share(self._limit(timeout), _frame(1))
-        return holding
-
-    def shared(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
-        """Hold the lock as a reader in a ``with`` block."""
-        return Entering(self, self._share, self._limit(timeout))
-
-    def exclusive(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
-        """Hold the lock as the writer in a ``with`` block."""
-        return Entering(self, self._take, self._limit(timeout))
 
     def try_acquire_shared(self) -> bool:
         """Take the lock as a reader if that is possible at once."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Any
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any, ParamSpec, TypeVar
 
-    from semlock._locks.base import BaseLock
+    P = ParamSpec("P")
+    T = TypeVar("T")
+
+_frame = sys._getframe
 
 
 class _FromLock:
@@ -26,18 +32,46 @@ class Acquired:
     # Set by the caller: an ``__init__`` would be a call more in each acquire.
     __slots__ = ("lock",)
 
-    lock: BaseLock
+    lock: Any
 
-    def __enter__(self) -> BaseLock:
+    def __enter__(self) -> Any:
         return self.lock
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.lock.__exit__(kind, error, traceback)
+    def __exit__(self, *error: object) -> None:
+        self.lock.__exit__(*error)
 
     def __repr__(self) -> str:
         return f"<{self.lock!r}, acquired>"
+
+
+class Decorates:
+    """A context manager that decorates functions, which then run in its block."""
+
+    __slots__ = ()
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Decorate a function, which then runs under the lock."""
+        from semlock._locks import decorating  # noqa: PLC0415 - only for those who decorate
+
+        decorated: Callable[P, T] = decorating.decorate(self, function)
+        return decorated
+
+
+class Entering(Decorates, Acquired):
+    """A context manager that acquires when it is entered."""
+
+    __slots__ = ("_limit", "_take")
+
+    def __init__(
+        self, lock: Any, take: Callable[[float | None, FrameType], None], limit: float | None
+    ) -> None:
+        self.lock = lock
+        self._take = take
+        self._limit = limit
+
+    def __enter__(self) -> Any:
+        self._take(self._limit, _frame(1))
+        return self.lock
+
+    def __repr__(self) -> str:
+        return f"<{self.lock!r}, to be entered>"

@@ -115,7 +115,7 @@ class Acquiring(_Base["T_co"]):
         self, coroutine: Coroutine[Any, Any, AbstractAsyncContextManager[T_co]]
     ) -> None:
         self._coroutine = coroutine
-        self._entered: AbstractAsyncContextManager[T_co] | None = None
+        self._entered: Any = None
 
     def __await__(self) -> Generator[Any, Any, AbstractAsyncContextManager[T_co]]:
         return self._coroutine.__await__()
@@ -136,16 +136,12 @@ class Acquiring(_Base["T_co"]):
 
     async def __aenter__(self) -> T_co:
         self._entered = await self._coroutine
-        return await self._entered.__aenter__()
+        entered: T_co = await self._entered.__aenter__()
+        return entered
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        assert self._entered is not None
-        return await self._entered.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *error: object) -> bool | None:
+        left: bool | None = await self._entered.__aexit__(*error)
+        return left
 
 
 class AsyncAcquired:
@@ -158,13 +154,8 @@ class AsyncAcquired:
     async def __aenter__(self) -> Any:
         return self.lock
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.lock.__exit__(kind, error, traceback)
+    async def __aexit__(self, *error: object) -> None:
+        self.lock.__exit__(*error)
 
     def __repr__(self) -> str:
         return f"<{self.lock!r}, acquired>"
@@ -205,12 +196,7 @@ class AsyncForm(ForTasks):
         def _undo(self, before: int) -> None: ...
         def _is_of_thread(self) -> bool: ...
         def _store_time(self) -> int: ...
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            traceback: TracebackType | None,
-        ) -> None: ...
+        def __exit__(self, *error: object) -> None: ...
 
     # Not in __init__(), which is the other form's, so that a wrong call is told with its class.
     def __new__(cls, *_arguments: Any, **_options: Any) -> Self:

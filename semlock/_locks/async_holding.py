@@ -9,23 +9,21 @@ from __future__ import annotations
 import sys
 
 from semlock._core import capi, inside
-from semlock._locks.async_form import AsyncForm, ForTasks, this_task
+from semlock._locks.acquired import OWN_TIMEOUT
+from semlock._locks.async_form import Acquiring, AsyncForm, ForTasks, this_task
 from semlock._waiting.hub import Parked, hub_here, is_line_here
 from semlock._waiting.steps import as_awaited, run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable, Sequence
-    from types import FrameType, TracebackType
-    from typing import Any, ParamSpec, TypeVar
+    from types import FrameType
+    from typing import Any
     from weakref import ref
 
     from typing_extensions import Self
 
     from semlock._waiting.steps import Steps
-
-    P = ParamSpec("P")
-    T = TypeVar("T")
 
 _frame = sys._getframe
 
@@ -78,16 +76,11 @@ class Holding:
     async def __aenter__(self) -> Any:
         return self._lock
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await as_awaited(self._leave(self._me, kind, error, traceback))
+    async def __aexit__(self, *error: object) -> None:
+        await as_awaited(self._leave(self._me, *error))
 
 
-class Entering:
+class Entering(ForTasks):
     """A context manager that acquires when it is entered, for the task that enters it.
 
     ``enter`` acquires for the frame of the block, and ``leave`` releases what a task holds.
@@ -102,20 +95,8 @@ class Entering:
     def __aenter__(self) -> Any:
         return self._enter(_frame(1))
 
-    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Decorate a coroutine function, which then runs in such a block."""
-        from semlock._locks import decorating  # noqa: PLC0415 - only for those who decorate
-
-        decorated: Callable[P, T] = decorating.decorate_async(self, function)
-        return decorated
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await as_awaited(self._leave(this_task(), kind, error, traceback))
+    async def __aexit__(self, *error: object) -> None:
+        await as_awaited(self._leave(this_task(), *error))
 
 
 class OnePart:
@@ -151,13 +132,8 @@ class HeldByTasks(ForTasks):
         def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
             """Take the lock."""
 
-        def _leave(
-            self,
-            me: object,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            traceback: TracebackType | None,
-        ) -> Any:
+        def _limit(self, timeout: float | None) -> float | None: ...
+        def _leave(self, me: object, *error: object) -> Any:
             """Release what a task holds, at the end of a block; the result may be awaited."""
 
     def _wins(self) -> tuple[Sequence[Any], OnePart | None]:
@@ -166,6 +142,14 @@ class HeldByTasks(ForTasks):
 
     def __aenter__(self) -> Coroutine[Any, Any, Self]:
         return run_async(self._steps(self.timeout, _frame(1)), *self._wins(), self)
+
+    def acquire(self, timeout: float | None = OWN_TIMEOUT) -> Acquiring[Self]:
+        """Take the lock, waiting for it; ``LockTimeoutError`` when the time is over.
+
+        ``async with lock.acquire(timeout=5):`` releases it at the end, ``await`` gives a context
+        manager that does.
+        """
+        return Acquiring(self._entered(self._steps(self._limit(timeout), _frame(1))))
 
     async def _entered(self, steps: Steps[None]) -> Any:
         """Take the lock, and give the context manager that releases it."""
@@ -179,10 +163,28 @@ class HeldByTasks(ForTasks):
 
         return Entering(enter, self._leave)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await as_awaited(self._leave(this_task(), kind, error, traceback))
+    async def __aexit__(self, *error: object) -> None:
+        await as_awaited(self._leave(this_task(), *error))
+
+
+class SharedByTasks(HeldByTasks):
+    """The same for a lock that readers acquire too: ``_reading`` gives their steps."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def _reading(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+            """Take the lock as a reader."""
+
+    def acquire_shared(self, timeout: float | None = OWN_TIMEOUT) -> Acquiring[Self]:
+        """Take the lock as a reader, waiting for writers; ``LockTimeoutError`` at the end."""
+        return Acquiring(self._entered(self._reading(self._limit(timeout), _frame(1))))
+
+    def shared(self, timeout: float | None = OWN_TIMEOUT) -> Entering:
+        """Hold the lock as a reader in an ``async with`` block."""
+        return self._entering(self._reading, self._limit(timeout))
+
+    def exclusive(self, timeout: float | None = OWN_TIMEOUT) -> Entering:
+        """Hold the lock as the writer in an ``async with`` block."""
+        return self._entering(self._steps, self._limit(timeout))

@@ -7,12 +7,10 @@ import sys
 from semlock._core import inside
 from semlock._core.errors import LockTimeoutError
 from semlock._locks import mine
-from semlock._locks.acquired import OWN_TIMEOUT
-from semlock._locks.async_form import Acquiring, this_task
+from semlock._locks.async_form import this_task
 from semlock._locks.async_holding import (
-    Entering,
-    HeldByTasks,
     OnePart,
+    SharedByTasks,
     into_line,
     is_held_by,
     task_here,
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
     from typing import Any
-
-    from typing_extensions import Self
 
     from semlock._locks.lock import Lock
     from semlock._waiting.async_waiter import AsyncWaiter
@@ -57,7 +53,7 @@ class _TaskReaderWait(ReaderWait):
         return waiter_here((reader,), timeout, about, of=writer, status=reader.status)
 
 
-class AsyncSharedLock(HeldByTasks, SharedLock):
+class AsyncSharedLock(SharedByTasks, SharedLock):  # type: ignore[misc]  # its words are awaited
     """``SharedLock`` for tasks: many of them may share it as readers, or one may write.
 
     :path:    the writer's lock file; readers are files in ``PATH.readers`` beside it
@@ -76,18 +72,6 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
     _one_writer = AsyncLock
 
     # ------------------------------------------------------------------ the writer
-
-    def acquire(  # type: ignore[override]  # this one is awaited
-        self, timeout: float | None = OWN_TIMEOUT
-    ) -> Acquiring[Self]:
-        """Take the lock as the writer, waiting for all others; ``LockTimeoutError`` at the end."""
-        return Acquiring(self._entered(self._steps(self._limit(timeout), _frame(1))))
-
-    def exclusive(  # type: ignore[override]  # for async with
-        self, timeout: float | None = OWN_TIMEOUT
-    ) -> Entering:
-        """Hold the lock as the writer in an ``async with`` block."""
-        return self._entering(self._steps, self._limit(timeout))
 
     def try_acquire(self) -> bool:
         """Take the lock as the writer if it has no holder; ``False`` if it has one."""
@@ -117,18 +101,6 @@ class AsyncSharedLock(HeldByTasks, SharedLock):
         return (self._writer,), OnePart(self._readers, self._stop_reading)
 
     # ------------------------------------------------------------------ readers
-
-    def acquire_shared(  # type: ignore[override]  # this one is awaited
-        self, timeout: float | None = OWN_TIMEOUT
-    ) -> Acquiring[Self]:
-        """Take the lock as a reader, waiting for a writer; ``LockTimeoutError`` at the end."""
-        return Acquiring(self._entered(self._reading(self._limit(timeout), _frame(1))))
-
-    def shared(  # type: ignore[override]  # for async with
-        self, timeout: float | None = OWN_TIMEOUT
-    ) -> Entering:
-        """Hold the lock as a reader in an ``async with`` block."""
-        return self._entering(self._reading, self._limit(timeout))
 
     def _reading(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         in_line, asked = yield from into_line(inside.line_name(self._writer), timeout)

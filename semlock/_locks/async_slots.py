@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from semlock._core import inside
-from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
-from semlock._locks.acquired import OWN_TIMEOUT
-from semlock._locks.async_form import Acquiring, this_task
+from semlock._locks.async_form import this_task
 from semlock._locks.async_holding import HeldByTasks, into_line, is_held_by, task_here
 from semlock._locks.async_lock import AsyncLock
 from semlock._locks.lock import called_by_its_name
@@ -21,19 +17,15 @@ from semlock._waiting.line import crowded
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType, TracebackType
+    from types import FrameType
     from typing import Any
-
-    from typing_extensions import Self
 
     from semlock._waiting.async_waiter import AsyncWaiter
     from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Waiter
 
-_frame = sys._getframe
 
-
-class AsyncSlotLock(HeldByTasks, SlotLock):
+class AsyncSlotLock(HeldByTasks, SlotLock):  # type: ignore[misc]  # its words are awaited
     """``SlotLock`` for tasks: at most so many holders at a time, each of them a task.
 
     :path:   where the slots are: slot 3 is the lock file ``PATH.3``
@@ -50,15 +42,6 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
     _one_slot = AsyncLock  # which knows the task that holds it
     _patient = False  # a try must not block the loop
     _who = "task"
-
-    def acquire(  # type: ignore[override]  # this one is awaited
-        self, timeout: float | None = OWN_TIMEOUT
-    ) -> Acquiring[Self]:
-        """Take a slot, waiting for it; ``LockTimeoutError`` when the time is over."""
-        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
-        if limit is not None:
-            limit = checked_timeout(limit)
-        return Acquiring(self._entered(self._steps(limit, _frame(1))))
 
     def _wins(self) -> tuple[Sequence[Any], None]:
         return self._locks, None
@@ -98,14 +81,8 @@ class AsyncSlotLock(HeldByTasks, SlotLock):
         if crowded:
             released_here(self._line_name())
 
-    def _leave(
-        self,
-        me: object,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        super()._leave(me, kind, error, traceback)
+    def _leave(self, me: object, *error: Any) -> None:
+        super()._leave(me, *error)
         if crowded:
             released_here(self._line_name())
 

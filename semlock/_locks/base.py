@@ -13,10 +13,11 @@ from time import monotonic_ns
 
 from semlock._core import events, explain, inside
 from semlock._core.identity import ALIVE, this_process
+from semlock._core.options import WithOptions
 from semlock._core.outcomes import FAIR, FORKED, HELD, LOOK, LOST, MINE, NESTED, OK, TURN
 from semlock._core.seconds import FOREVER, checked_timeout
 from semlock._locks import mine
-from semlock._locks.acquired import OWN_TIMEOUT, Acquired
+from semlock._locks.acquired import OWN_TIMEOUT, Acquired, Decorates
 from semlock._locks.lock_object import LockObject
 from semlock._waiting.steps import insisting
 from semlock._waiting.waiter import run
@@ -42,7 +43,46 @@ _HAD = (OK, NESTED)
 _HELD = (HELD, LOOK)
 
 
-class BaseLock(LockObject):
+class Acquirable(Decorates, WithOptions):
+    """A lock of any kind that threads acquire: ``_take`` does it, or fails having won nothing."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        timeout: float | None
+
+        def _take(self, timeout: float | None, frame: FrameType) -> None: ...
+
+    def acquire(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
+        """Take the lock, waiting for it; ``LockTimeoutError`` when the time is over.
+
+        Returns a context manager, so that ``with lock.acquire(timeout=5):`` releases it.
+        """
+        # Made first: a signal that arrives after _take() could leave the lock held and unowned.
+        acquired = Acquired()
+        acquired.lock = self
+        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
+        if limit is not None:
+            limit = checked_timeout(limit)
+        self._take(limit, _frame(1))
+        return acquired
+
+    def __enter__(self) -> Self:
+        self._take(self.timeout, _frame(1))
+        return self
+
+    def _limit(self, timeout: float | None) -> float | None:
+        """Give the seconds that a call may wait."""
+        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
+        return limit if limit is None else checked_timeout(limit)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(
+            f"{self!r} can't be pickled: make a lock of the same path in the other process"
+        )
+
+
+class BaseLock(Acquirable, LockObject):
     """Acquiring, for all locks; a store implements the methods of ``Store``."""
 
     __slots__ = ()
@@ -51,24 +91,6 @@ class BaseLock(LockObject):
         """Note that this stale lock was removed; the next try may win."""
 
     # ------------------------------------------------------------------ acquiring
-
-    def acquire(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
-        """Take the lock, waiting for it; ``LockTimeoutError`` when the time is over.
-
-        Returns a context manager, so that ``with lock.acquire(timeout=5):`` releases it.
-        """
-        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
-        if limit is not None:
-            limit = checked_timeout(limit)
-        # Made first: a signal that arrives after _take() could leave the lock held and unowned.
-        acquired = Acquired()
-        acquired.lock = self
-        self._take(limit, _frame(1))
-        return acquired  # type: ignore[return-value]
-
-    def __enter__(self) -> Self:
-        self._take(self.timeout, _frame(1))
-        return self
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free or its holder is dead; ``False`` if it is held."""

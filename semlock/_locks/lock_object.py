@@ -19,14 +19,11 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, TracebackType
-    from typing import Any, NoReturn, ParamSpec, TypeVar
+    from typing import Any, NoReturn
 
     from semlock._core.options import LockOptions
     from semlock._core.records import LockInfo
     from semlock._stores.store import Store
-
-    P = ParamSpec("P")
-    T = TypeVar("T")
 else:
     Store = object
 
@@ -221,18 +218,6 @@ class LockObject(WithOptions, Store):
     def __repr__(self) -> str:
         state = "held" if self.held else "not held"
         return f"<{type(self).__name__} {self.path!r}, {state}>"
-
-    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Decorate a function, which then runs under the lock."""
-        from semlock._locks import decorating  # noqa: PLC0415 - only for those who decorate
-
-        decorated: Callable[P, T] = decorating.decorate(self, function)
-        return decorated
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError(
-            f"{self!r} can't be pickled: make a lock of the same path in the other process"
-        )
 
     def __del__(
         self, ending: Callable[[], bool] = sys.is_finalizing, interpreter: Any = sys

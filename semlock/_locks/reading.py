@@ -12,31 +12,58 @@ from semlock._core.capi import HELD, LOOK, OK, POOL, try_anyway
 from semlock._core.errors import LockTimeoutError
 from semlock._core.folders import open_to_others
 from semlock._locks import mine
-from semlock._locks.acquired import OWN_TIMEOUT
+from semlock._locks.acquired import OWN_TIMEOUT, Acquired, Entering
+from semlock._locks.base import Acquirable
 from semlock._locks.lock import Lock
 from semlock._waiting.steps import insisting
 from semlock._waiting.waiter import Waiter, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from types import FrameType, TracebackType
-    from typing import Any, ParamSpec, TypeVar
+    from types import FrameType
+    from typing import Any
 
     from typing_extensions import Self
 
     from semlock._waiting.steps import Steps
-
-    P = ParamSpec("P")
-    T = TypeVar("T")
 
 _frame = sys._getframe
 _TRIES = 100
 _NO_SUCH_PATH = -3  # what Windows says of a missing directory
 
 
-class Reading:
+class Sharable(Acquirable):
+    """One that readers acquire too: ``_share`` does it."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def _share(self, timeout: float | None, frame: FrameType) -> None: ...
+
+    def acquire_shared(
+        self, timeout: float | None = OWN_TIMEOUT
+    ) -> AbstractContextManager[Self]:
+        """Take the lock as a reader, waiting for writers; ``LockTimeoutError`` at the end."""
+        acquired = Acquired()
+        acquired.lock = self
+        self._share(self._limit(timeout), _frame(1))
+        return acquired
+
+    def shared(self, timeout: float | None = OWN_TIMEOUT) -> Entering:
+        """Hold the lock as a reader in a ``with`` block, or in each call of a function.
+
+        ``@lock.shared()`` decorates a function, which then runs as a reader.
+        """
+        return Entering(self, self._share, self._limit(timeout))
+
+    def exclusive(self, timeout: float | None = OWN_TIMEOUT) -> Entering:
+        """Hold the lock as the writer in a ``with`` block, or in each call of a function."""
+        return Entering(self, self._take, self._limit(timeout))
+
+
+class Reading(Sharable):
     """The part of ``SharedLock`` by which readers acquire."""
 
     __slots__ = ()
@@ -50,27 +77,11 @@ class Reading:
         _readers: dict[object, Lock]
         _writer: Any
 
-        def _limit(self, timeout: float | None) -> float | None: ...
         def _refuse_to_wait_for_oneself(self, frame: FrameType) -> None: ...
         def _own(self) -> Any: ...
         def _refuses(self, part: Any) -> bool: ...
         def _nests(self, part: Any, frame: FrameType) -> bool: ...
         def _me(self) -> Any: ...
-
-    def acquire_shared(
-        self, timeout: float | None = OWN_TIMEOUT
-    ) -> AbstractContextManager[Self]:
-        """Take the lock as a reader, waiting for a writer; ``LockTimeoutError`` at the end."""
-        holding = Holding(self)
-        self._share(self._limit(timeout), _frame(1))
-        return holding
-
-    def shared(self, timeout: float | None = OWN_TIMEOUT) -> Entering:
-        """Hold the lock as a reader in a ``with`` block, or in each call of a function.
-
-        ``@lock.shared()`` decorates a function, which then runs as a reader.
-        """
-        return Entering(self, self._share, self._limit(timeout))
 
     def try_acquire_shared(self) -> bool:
         """Take the lock as a reader if there is no writer; ``False`` if there is one."""
@@ -251,50 +262,3 @@ class Reading:
             inside.judge(writer, frame, may_wait=True, waiter=waiter)
         fair = inside.is_fair(writer)
         return waiter.in_turn(fair=fair) and self._enter(reader, frame)
-
-
-class Holding:
-    """What an acquisition returns: a context manager that only releases."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> Any:
-        return self._lock
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._lock.__exit__(kind, error, traceback)
-
-
-class Entering(Holding):
-    """A context manager that acquires when it is entered."""
-
-    __slots__ = ("_limit", "_take")
-
-    def __init__(
-        self,
-        lock: Any,
-        take: Callable[[float | None, FrameType], None],
-        limit: float | None,
-    ) -> None:
-        super().__init__(lock)
-        self._take = take
-        self._limit = limit
-
-    def __enter__(self) -> Any:
-        self._take(self._limit, _frame(1))
-        return self._lock
-
-    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Decorate a function, which then runs in such a block."""
-        from semlock._locks import decorating  # noqa: PLC0415 - only for those who decorate
-
-        decorated: Callable[P, T] = decorating.decorate(self, function)
-        return decorated

@@ -15,24 +15,20 @@ from time import monotonic
 
 from semlock._core import capi, explain, inside
 from semlock._core.errors import LockTimeoutError
-from semlock._core.options import WithOptions, made_by, refuse_unknown, told_of
+from semlock._core.options import made_by, refuse_unknown, told_of
 from semlock._core.paths import READERS
-from semlock._core.seconds import checked_timeout
 from semlock._locks import mine as _mine
-from semlock._locks.acquired import OWN_TIMEOUT
 from semlock._locks.lock import SAFE, Lock
 from semlock._locks.readers import ReaderWait, names_of_readers, readers_leaving
-from semlock._locks.reading import Entering, Holding, Reading
+from semlock._locks.reading import Reading
 from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from types import FrameType, TracebackType
+    from types import FrameType
     from typing import Any, Literal
 
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from semlock._core.identity import Process
     from semlock._core.options import LockOptions
@@ -43,7 +39,7 @@ if TYPE_CHECKING:
 _frame = sys._getframe
 
 
-class SharedLock(WithOptions, Reading):
+class SharedLock(Reading):
     """A lock that many readers may share, or one writer may hold alone.
 
     :path:    the writer's lock file; readers are files in ``PATH.readers`` beside it
@@ -86,21 +82,6 @@ class SharedLock(WithOptions, Reading):
         self._readers: dict[object, Lock] = {}
 
     # ------------------------------------------------------------------ the writer
-
-    def acquire(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
-        """Take the lock as the writer, waiting for all others; ``LockTimeoutError`` at the end."""
-        # Made first: a signal that arrives after the win could leave the lock held and unowned.
-        holding = Holding(self)
-        self._take(self._limit(timeout), _frame(1))
-        return holding
-
-    def exclusive(self, timeout: float | None = OWN_TIMEOUT) -> Entering:
-        """Hold the lock as the writer in a ``with`` block, or in each call of a function."""
-        return Entering(self, self._take, self._limit(timeout))
-
-    def __enter__(self) -> Self:
-        self._take(self.timeout, _frame(1))
-        return self
 
     def try_acquire(self) -> bool:
         """Take the lock as the writer if it has no holder; ``False`` if it has one."""
@@ -166,10 +147,6 @@ class SharedLock(WithOptions, Reading):
         """Name another process in all records of this object; see ``BaseLock``."""
         inside.leave_to(self._writer, owner, guarded=guarded)
 
-    def _limit(self, timeout: float | None) -> float | None:
-        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
-        return limit if limit is None else checked_timeout(limit)
-
     def _names(self) -> list[str]:
         return names_of_readers(self._directory)
 
@@ -220,21 +197,10 @@ class SharedLock(WithOptions, Reading):
         finally:
             self._left(self._me(), mine)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._leave(self._me(), kind, error, traceback)
+    def __exit__(self, *error: object) -> None:
+        self._leave(self._me(), *error)
 
-    def _leave(
-        self,
-        me: object,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, me: object, *error: Any) -> None:
         mine = self._mine(me)
         if mine is None:
             reader = self._readers.get(me)
@@ -242,7 +208,7 @@ class SharedLock(WithOptions, Reading):
                 return  # the parent process entered the block, and still holds the lock
             raise explain.not_held_error(self._writer)
         try:
-            mine.__exit__(kind, error, traceback)
+            mine.__exit__(*error)
         finally:
             self._left(me, mine)
 
@@ -291,17 +257,5 @@ class SharedLock(WithOptions, Reading):
         found = (Lock(os.path.join(self._directory, name)).status() for name in self._names())
         return [status for status in found if status.state != "free"]
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorate a function, which then runs as the writer."""
-        from semlock._locks import decorating  # noqa: PLC0415 - only for those who decorate
-
-        decorated: Callable[..., Any] = decorating.decorate(self, function)
-        return decorated
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path!r}, {self.held or 'not held'}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError(
-            f"{self!r} can't be pickled: make a lock of the same path in the other process"
-        )

@@ -7,21 +7,18 @@ import sys
 
 from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
-from semlock._core.options import WithOptions, made_by, refuse_unknown, told_of
-from semlock._core.seconds import checked_timeout
-from semlock._locks.acquired import OWN_TIMEOUT, Acquired
+from semlock._core.options import made_by, refuse_unknown, told_of
+from semlock._locks.base import Acquirable
 from semlock._locks.lock import SAFE, Lock
 from semlock._waiting.steps import insisting
 from semlock._waiting.waiter import Waiter, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from types import FrameType, TracebackType
+    from types import FrameType
     from typing import Any, Literal
 
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from semlock._core.identity import Process
     from semlock._core.options import LockOptions
@@ -34,7 +31,7 @@ _frame = sys._getframe
 _MOST = 10_000
 
 
-class SlotLock(WithOptions):
+class SlotLock(Acquirable):
     """At most so many holders at a time: a counting semaphore made of lock files.
 
     :path:   where the slots are: slot 3 is the lock file ``PATH.3``, a lock like any other,
@@ -98,20 +95,6 @@ class SlotLock(WithOptions):
         self._natives = capi.many([inside.native(lock) for lock in self._locks])
 
     # ------------------------------------------------------------------ acquiring
-
-    def acquire(self, timeout: float | None = OWN_TIMEOUT) -> AbstractContextManager[Self]:
-        """Take a slot, waiting for it; ``LockTimeoutError`` when the time is over."""
-        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
-        if limit is not None:
-            limit = checked_timeout(limit)
-        acquired = Acquired()
-        acquired.lock = self  # type: ignore[assignment]
-        self._take(limit, _frame(1))
-        return acquired  # type: ignore[return-value]
-
-    def __enter__(self) -> Self:
-        self._take(self.timeout, _frame(1))
-        return self
 
     def try_acquire(self) -> bool:
         """Take a slot if one is free or its holder is dead; ``False`` if there is none."""
@@ -303,27 +286,16 @@ class SlotLock(WithOptions):
         self._held_slot().release()
         capi.burst_released(inside.native(self._head))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._leave(None, kind, error, traceback)
+    def __exit__(self, *error: object) -> None:
+        self._leave(None, *error)
 
-    def _leave(
-        self,
-        me: object,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, me: object, *error: Any) -> None:
         mine = self._mine(me)
         if mine is None:
             if any(inside.forked(lock) for lock in self._locks):
                 return  # the parent process entered the block, and still holds the slot
             raise explain.not_held_error(self._head)
-        mine.__exit__(kind, error, traceback)
+        mine.__exit__(*error)
         capi.burst_released(inside.native(self._head))
 
     def refresh(self) -> None:
@@ -363,19 +335,7 @@ class SlotLock(WithOptions):
         """Look at all slots, in the order of their numbers."""
         return [lock.status() for lock in self._locks]
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorate a function, which then runs while a slot is held."""
-        from semlock._locks import decorating  # noqa: PLC0415 - only for those who decorate
-
-        decorated: Callable[..., Any] = decorating.decorate(self, function)
-        return decorated
-
     def __repr__(self) -> str:
         slot = self.slot
         state = "not held" if slot is None else f"slot {slot} held"
         return f"<{type(self).__name__} {self.path!r}, {self.slots} slots, {state}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError(
-            f"{self!r} can't be pickled: make a lock of the same path in the other process"
-        )

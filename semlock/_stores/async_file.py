@@ -9,7 +9,6 @@ from semlock._waiting.line import crowded
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Any
 
     from semlock._core import capi
@@ -81,13 +80,8 @@ class InFilesForTasks:
         if crowded:
             self._released()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, traceback)  # type: ignore[misc]
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)  # type: ignore[misc]
         if crowded:
             self._released()
 

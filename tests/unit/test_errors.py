@@ -11,8 +11,6 @@ import pytest
 
 import semlock
 from semlock import cli, feature, sema, semats, task
-from semlock._core import paths
-from semlock._engines import address
 from support import Child
 
 KINDS = [
@@ -166,10 +164,6 @@ def test_a_scripts_lock_is_named_by_systems_that_can_not_read_it(system, tmp_pat
     said = semlock.systems.find(system).status(place).holder
     assert said.startswith(f"process {os.getppid()} since ")
     assert said.endswith(", by a lock of sema; unknown: its record is another system's")
-
-
-def test_the_engines_whose_addresses_are_told_from_paths_are_all():
-    assert set(paths.ENGINES) == set(address.ENGINES)
 
 
 def test_a_file_that_says_no_time_is_not_said_to_have_any_left(tmp_path, capsys):
