@@ -8,6 +8,7 @@ Locks of semlock processes that are proven dead are taken over at once besides.
 from __future__ import annotations
 
 from semlock import policy, retry
+from semlock._core.options import or_else
 from semlock._core.records import decode_text, restamp_text
 from semlock._locks.lock import TextLock
 from semlock.systems import System, for_tasks, later
@@ -60,15 +61,8 @@ class Semaphore(TextLock):
         retry_interval: float = RETRY_INTERVAL,
         **options: Unpack[LockOptions],
     ) -> None:
-        rule, pauses = stale(stale_timeout), _every(retry_interval)
-        if options.setdefault("policy", rule) is None:
-            options["policy"] = rule
-        if options.setdefault("retry", pauses) is None:
-            options["retry"] = pauses
+        or_else(options, policy=stale(stale_timeout), retry=retry.Every(retry_interval))
         super().__init__(path, **options)
-
-
-_every = retry.Every
 
 
 def status(path: StrPath, *, stale_timeout: float | None = STALE_TIMEOUT) -> LockStatus:

@@ -23,7 +23,7 @@ from semlock._core.errors import (
     LockRecordError,
     NotHeldError,
 )
-from semlock._core.options import DEFAULTS
+from semlock._core.options import DEFAULTS, or_else
 from semlock._core.records import (
     LockInfo,
     clean_tag,
@@ -164,11 +164,7 @@ class Semaphore(TextLock):
             )
         tag = options.get("tag")
         options["tag"] = None if tag is None else clean_tag(tag)[:max_tag_length].strip()
-        rule, pauses = stale(stale_timeout), _every(retry_interval)
-        if options.setdefault("policy", rule) is None:
-            options["policy"] = rule
-        if options.setdefault("retry", pauses) is None:
-            options["retry"] = pauses
+        or_else(options, policy=stale(stale_timeout), retry=retry.Every(retry_interval))
         super().__init__(resolve(path), **options)
 
     def _decode(self, content: bytes) -> LockInfo:
@@ -230,9 +226,6 @@ class Semaphore(TextLock):
             if not os.path.isdir(os.path.dirname(self.path)):
                 raise
             return []  # the lock is free, and nothing is beside it
-
-
-_every = retry.Every
 
 
 def orphan(found: LockStatus) -> str | None:

@@ -9,8 +9,6 @@ from semlock._core.records import printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from semlock._core.status import LockStatus
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -74,12 +72,7 @@ class Teller:
     def __enter__(self) -> Teller:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._spinner is not None:
             self._spinner.stop()
 

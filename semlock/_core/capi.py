@@ -141,7 +141,10 @@ def drain_pool(directory: str | None = None) -> None:
 
 
 class Record:
-    """The record that an acquire writes, in C's form; see ``semlock_record``."""
+    """The record that an acquire writes, in C's form; see ``semlock_record``.
+
+    The core fills in no field that has no place in it.
+    """
 
     __slots__ = ("_text", "cdata", "stamp_at", "text", "token_at", "witness_at")
 
@@ -149,9 +152,9 @@ class Record:
         self,
         text: bytes,
         *,
-        stamp_at: int,
-        token_at: int,
-        witness_at: int,
+        stamp_at: int = -1,
+        token_at: int = -1,
+        witness_at: int = -1,
         mode: int,
         durability: int,
         in_place: bool = False,

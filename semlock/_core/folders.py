@@ -14,7 +14,6 @@ from semlock._core.queues import is_ticket
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -82,12 +81,7 @@ class Folder:
             self._base = by_number
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
         # Python discards exceptions of signal handlers in __del__, so from now on there is none.
         self.__class__ = Folder

@@ -170,6 +170,13 @@ def taken(lock: WithOptions, options: Mapping[str, object]) -> LockOptions:
     return given  # type: ignore[no-any-return]
 
 
+def or_else(options: Any, **usual: Any) -> None:
+    """Add a class's own values of the options that a call doesn't name, or names as ``None``."""
+    for name, value in usual.items():
+        if options.get(name) is None:
+            options[name] = value
+
+
 def told_of(lock: Any, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Give the options of the locks that another one is made of: a loss is told of that one."""
     on_lost = options.get("on_lost")

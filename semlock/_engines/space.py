@@ -23,7 +23,6 @@ from semlock._waiting.steps import run_async
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
-    from types import TracebackType
     from typing import Any, TypeVar
 
     from typing_extensions import Self, Unpack
@@ -225,12 +224,7 @@ class Space:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

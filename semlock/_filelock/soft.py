@@ -80,14 +80,7 @@ class SoftLock(LockInFile):
         self._native.fleeting = 1  # the directory has no other files than filelock would leave
 
     def _compose(self, owner: Process | None) -> capi.Record:
-        return capi.Record(
-            compose(owner or this_process()),
-            stamp_at=-1,
-            token_at=-1,
-            witness_at=-1,
-            mode=self._mode,
-            durability=capi.DURABILITY[self._durability],
-        )
+        return self._record_with(compose(owner or this_process()))
 
     def _decode(self, content: bytes) -> LockInfo:
         return decode(content)

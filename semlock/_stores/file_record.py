@@ -10,6 +10,8 @@ from semlock._core.outcomes import BY_WITNESS, CHANGED, FREE, OK
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from typing import Any
+
     from semlock._core.compiled import semlock_lock
     from semlock._core.identity import Process
     from semlock._core.records import LockInfo
@@ -38,6 +40,8 @@ class FileRecord(BaseLock):
     if TYPE_CHECKING:
         _owner: tuple[Process, bool] | None
         _record: capi.Record | None
+        _mode: int
+        _durability: str
 
     def _compose(self, owner: Process | None) -> capi.Record:
         """Lay out the record of this process, or of an owner that the lock is for."""
@@ -46,6 +50,33 @@ class FileRecord(BaseLock):
     def _decode(self, content: bytes) -> LockInfo:
         """Read a record of this system; ``LockRecordError`` if it is none."""
         raise NotImplementedError
+
+    def _record_with(self, text: bytes, **places: Any) -> capi.Record:
+        """Make a record of this text, which the core writes as the lock's options say."""
+        return capi.Record(
+            text, mode=self._mode, durability=capi.DURABILITY[self._durability], **places
+        )
+
+    def _restamped(self, before: bytes) -> bytes | None:  # noqa: ARG002 - of those that have one
+        """Give the record with the present time, if its system writes that and not the core."""
+        return None
+
+    def _refresh(self, patience: float) -> bool:
+        """Write the present time into the record, in the system's form."""
+        record = self._record
+        new = None
+        if record is not None and self._native.held:
+            new = self._restamped(record.text)
+        if record is None or new is None:
+            return super()._refresh(patience)
+        before, done = record.text, False
+        try:
+            record.text = new
+            done = super()._refresh(patience)
+        finally:
+            if not done:
+                record.text = before  # what the file still contains
+        return done
 
     def _text(self, record: capi.Record, stamp: int) -> bytes:
         """Give the record as it stands in the file, with the time of winning or another."""

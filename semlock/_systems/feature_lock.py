@@ -7,9 +7,9 @@ import re
 import time
 
 from semlock import policy
-from semlock._core import capi
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
+from semlock._core.options import or_else
 from semlock._core.records import LockInfo, text_of
 from semlock._core.verdicts import GRACE
 from semlock._locks.lock import FileLock
@@ -18,6 +18,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from semlock._core import capi
     from semlock._core.identity import Process
     from semlock._core.options import LockOptions
     from semlock._core.status import StrPath
@@ -102,9 +103,7 @@ class FeatureLock(FileLock):
         **options: Unpack[LockOptions],
     ) -> None:
         self.feature = feature
-        rule = stale(stale_seconds)
-        if options.setdefault("policy", rule) is None:
-            options["policy"] = rule
+        or_else(options, policy=stale(stale_seconds))
         super().__init__(path_of(feature, gsd_dir), **options)
 
     def _compose(self, owner: Process | None) -> capi.Record:
@@ -112,34 +111,13 @@ class FeatureLock(FileLock):
         process = owner or this_process()
         if process.pid > MAX_PID:
             raise LockRecordError(f"process {process.pid} has no place in a feature lock")
-        return capi.Record(
-            _record_of(process.pid, time.time()),
-            stamp_at=-1,
-            token_at=-1,
-            witness_at=-1,
-            mode=self._mode,
-            durability=capi.DURABILITY[self._durability],
-        )
+        return self._record_with(_record_of(process.pid, time.time()))
 
     def _decode(self, content: bytes) -> LockInfo:
         return decode(content)
 
-    def _text(self, record: capi.Record, stamp: int) -> bytes:  # noqa: ARG002 - in whole seconds
-        return record.text
-
-    def _refresh(self, patience: float) -> bool:
-        """Write the present time into the record, with its fraction."""
-        record = self._record
-        if record is None or not self._native.held:
-            return super()._refresh(patience)
-        before, done = record.text, False
-        try:
-            record.text = _record_of(int(before.partition(b":")[0]), time.time())
-            done = super()._refresh(patience)
-        finally:
-            if not done:
-                record.text = before  # what the file still contains
-        return done
+    def _restamped(self, before: bytes) -> bytes:
+        return _record_of(int(before.partition(b":")[0]), time.time())
 
 
 def _record_of(pid: int, now: float) -> bytes:

@@ -167,9 +167,6 @@ class SidecarLock(Waiting):
     def _decode(self, content: bytes) -> LockInfo:
         return decode(content)
 
-    def _text(self, record: capi.Record, stamp: int) -> bytes:  # noqa: ARG002 - in whole seconds
-        return record.text
-
     def _forget_after_fork(self) -> None:
         # Another thread may have held it when the process forked.
         self._mutex = threading.RLock()
@@ -315,12 +312,7 @@ class SidecarLock(Waiting):
     def _try_with(self, text: bytes, attempt: Callable[[Any, Any], int] = try_lock) -> int:
         make_directory_of(self.normalized_target_path)
         record = capi.Record(
-            text,
-            stamp_at=-1,
-            token_at=-1,
-            witness_at=-1,
-            mode=self._mode,
-            durability=capi.DURABILITY[self._durability],
+            text, mode=self._mode, durability=capi.DURABILITY[self._durability]
         )
         # One thread at a time: the core reads the record during the try, and a try of another
         # thread by this object would replace it.
@@ -349,16 +341,6 @@ class SidecarLock(Waiting):
 
     # ------------------------------------------------------------------ while it is held
 
-    def _refresh(self, patience: float) -> bool:
+    def _restamped(self, before: bytes) -> bytes:
         """Write the present time into ``createdAt``, and with or without one touch the file."""
-        record = self._record
-        if record is None:
-            return super()._refresh(patience)
-        before, done = record.text, False
-        try:
-            record.text = restamp(before, time())
-            done = super()._refresh(patience)
-        finally:
-            if not done:
-                record.text = before  # what the file still contains
-        return done
+        return restamp(before, time())

@@ -71,13 +71,11 @@ class SystemLock(FileLock):
                     f"decode of {self._system!r} can't read what its compose gives: {error}"
                 ) from None
             self._is_read = True
-        return capi.Record(
+        return self._record_with(
             record,
             stamp_at=stamp_at,
             token_at=_place(record, text(stamp, _TOKENS[1], witness), *_TOKENS),
             witness_at=_place(record, text(stamp, token, _WITNESSES[1]), *_WITNESSES),
-            mode=self._mode,
-            durability=capi.DURABILITY[self._durability],
         )
 
     def _written(self, info: LockInfo) -> bytes:
@@ -98,20 +96,10 @@ class SystemLock(FileLock):
     def _decode(self, content: bytes) -> LockInfo:
         return self._system.decode(content)
 
-    def _refresh(self, patience: float) -> bool:
-        """Write the present time into the record, in the system's form."""
-        record = self._record
-        if record is None or not self._each_time or not self._native.held:
-            return super()._refresh(patience)
-        before, done = record.text, False
-        try:
-            new = self._system.restamp(before, self._system.decode(before), time())
-            record.text = before if new is None else new
-            done = super()._refresh(patience)
-        finally:
-            if not done:
-                record.text = before  # which is what stands in the file
-        return done
+    def _restamped(self, before: bytes) -> bytes | None:
+        if not self._each_time:
+            return None
+        return self._system.restamp(before, self._system.decode(before), time())
 
 
 def _place(one: bytes, other: bytes, first: str, second: str) -> int:
