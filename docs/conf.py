@@ -69,8 +69,6 @@ def _describe_parameters(_app, _what, _name, described, _options, lines) -> None
             end = index + len(own[match[1]])
     added = [
         text
-        form = getattr(semlock, described.__name__.removeprefix("Async"), semlock.Lock)
-        texts |= _fields(inspect.getdoc(form).splitlines())
         for name, (first, *rest) in _inherited(described, known).items()
         if name not in own
         for text in (f":param {name}: {first}", *rest)
