@@ -198,6 +198,8 @@ int semlock_private_remove(const semlock_file *file, const char *directory, int3
 void semlock_file_dispose(semlock_file *file, const char *directory, int32_t length);
 
 /* common/names.c */
+#define SEMLOCK_OWN ".semlock-" /* with this our own names begin */
+char *semlock_put_hex(char *at, uint64_t number, int digits);
 uint64_t semlock_name_hash(const char *path, int32_t length);
 int32_t semlock_directory_length(const char *path, int32_t length);
 int semlock_directory_of(semlock_os_char *room, const char *path);

@@ -57,6 +57,21 @@ semlock_set_path(semlock_lock *lock, const char *path, int32_t length)
     semlock_file_reset(&lock->file);
 }
 
+/* The digits of a number in base 16, at least so many; returns their end.  (The way of
+ * snprintf costs more than a system call when the processor's caches are cold, as after a
+ * wait.) */
+char *
+semlock_put_hex(char *at, uint64_t number, int digits)
+{
+    while (digits < 16 && number >> (4 * digits) != 0) {
+        digits++;
+    }
+    for (int i = digits - 1; i >= 0; i--, number >>= 4) {
+        at[i] = "0123456789abcdef"[number & 15];
+    }
+    return at + digits;
+}
+
 /* The private path of a kept claim between acquisitions.  The file's number makes the name
  * unique in its directory, and a process that finds the instance at P can find this name by
  * it. */
@@ -64,16 +79,15 @@ int
 semlock_private_path(semlock_os_char *room, const char *directory, int32_t length,
                      const semlock_file *file)
 {
-    unsigned long long high = file->ino_high; /* Windows alone has it */
-    unsigned long long low = file->ino;
-    char name[64];
+    uint64_t high = file->ino_high; /* Windows alone has it */
+    char name[64] = SEMLOCK_OWN;
+    char *end = name + sizeof SEMLOCK_OWN - 1;
 
     if (high != 0) {
-        snprintf(name, sizeof name, ".semlock-%llx%016llx.kept", high, low);
+        end = semlock_put_hex(end, high, 1);
     }
-    else {
-        snprintf(name, sizeof name, ".semlock-%llx.kept", low);
-    }
+    end = semlock_put_hex(end, file->ino, high != 0 ? 16 : 1);
+    memcpy(end, ".kept", sizeof ".kept");
     return semlock_join(room, directory, length, name);
 }
 
@@ -85,6 +99,6 @@ semlock_temporary_path(semlock_os_char *room, const char *directory, int32_t len
     char name[64];
 
     semlock_new_token(pool, token);
-    snprintf(name, sizeof name, ".semlock-%s.tmp", token);
+    snprintf(name, sizeof name, SEMLOCK_OWN "%s.tmp", token);
     return semlock_join(room, directory, length, name);
 }

@@ -1,7 +1,5 @@
 /* The queue of the waiters for a lock, as far as it is alike everywhere: its names, reading
  * it, joining it, and passing by tickets (semlock.h, THE QUEUE). */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core.h"
@@ -25,13 +23,23 @@ semlock_queue_of_place(const semlock_place *place)
     return queue;
 }
 
+/* The queue's name, with a final NUL; returns its end. */
+static char *
+put_name(char *name, const semlock_queue *queue)
+{
+    char *end = semlock_put_hex(name + sizeof SEMLOCK_OWN - 1, queue->name_hash, 16);
+
+    memcpy(name, SEMLOCK_OWN, sizeof SEMLOCK_OWN - 1);
+    memcpy(end, ".queue", sizeof ".queue");
+    return end + sizeof ".queue" - 1;
+}
+
 int
 semlock_queue_path(semlock_os_char *room, const semlock_queue *queue)
 {
     char name[48];
 
-    snprintf(name, sizeof name, ".semlock-%016llx.queue",
-             (unsigned long long)queue->name_hash);
+    put_name(name, queue);
     return semlock_join(room, queue->path, queue->directory_length, name);
 }
 
@@ -41,9 +49,10 @@ semlock_ticket_path(semlock_os_char *room, const semlock_queue *queue, uint64_t 
                     const char *suffix)
 {
     char name[80];
+    char *end = put_name(name, queue);
 
-    snprintf(name, sizeof name, ".semlock-%016llx.queue" SEMLOCK_SEPARATOR "%016llx%s",
-             (unsigned long long)queue->name_hash, (unsigned long long)number, suffix);
+    *end++ = SEMLOCK_SEPARATOR[0];
+    memcpy(semlock_put_hex(end, number, TICKET_DIGITS), suffix, strlen(suffix) + 1);
     return semlock_join(room, queue->path, queue->directory_length, name);
 }
 
@@ -61,11 +70,22 @@ semlock_queue_exists(const semlock_lock *lock)
 void
 semlock_survey_note(semlock_survey *seen, const char *name)
 {
-    char *end;
-    uint64_t number = strtoull(name, &end, 16);
+    const char *end = name;
+    uint64_t number = 0;
     int32_t at;
 
-    if (end != name + TICKET_DIGITS || number == 0) {
+    for (; end < name + TICKET_DIGITS; end++) {
+        if (*end >= '0' && *end <= '9') {
+            number = number << 4 | (uint64_t)(*end - '0');
+        }
+        else if (*end >= 'a' && *end <= 'f') {
+            number = number << 4 | (uint64_t)(*end - 'a' + 10);
+        }
+        else {
+            return;
+        }
+    }
+    if (number == 0) {
         return;
     }
     if (strcmp(end, SEMLOCK_LATE) == 0) {
@@ -214,13 +234,16 @@ semlock_place_join(semlock_place *place)
         int error = semlock_ticket_path(name, &queue, number, "");
 
         if (error == 0) {
+            place->ticket.ctime_ns = 0;
             error = semlock_ticket_make(name, &place->ticket);
         }
         if (error == 0) {
             place->ticket.number = number;
             place->ticket.name_hash = place->name_hash;
             place->ticket.told = 0;
-            semlock_ticket_made(place);
+            if (place->ticket.ctime_ns == 0) {
+                semlock_ticket_made(place);
+            }
             return 0;
         }
         if (error == SEMLOCK_TAKEN) {

@@ -68,13 +68,6 @@ semlock_ticket_ours(const semlock_ticket *ticket, struct stat *seen)
     return semlock_descriptor_ours(ticket->handle, ticket->dev, ticket->ino, seen);
 }
 
-void
-semlock_ticket_close(semlock_ticket *ticket)
-{
-    semlock_descriptor_close(ticket->handle, ticket->dev, ticket->ino);
-    ticket->handle = -1;
-}
-
 /* Mark that the owner of the ticket holds the lock.  These systems convert a flock in two
  * steps.  If another process queries in between, the ticket looks like a dead owner's and may
  * be removed; that does not matter to a holder. */

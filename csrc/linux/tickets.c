@@ -114,6 +114,9 @@ semlock_ticket_make(const char *name, semlock_ticket *ticket)
     if ((made.st_mode & 0444) != 0444) {
         fchmod(fd, SEMLOCK_TICKET_MODE); /* others must be able to follow it */
     }
+    else {
+        ticket->ctime_ns = SEMLOCK_TIME_OF(&made, c);
+    }
     ticket->handle = fd;
     ticket->dev = (uint64_t)made.st_dev;
     ticket->ino = (uint64_t)made.st_ino;
@@ -134,17 +137,6 @@ semlock_ticket_ours(const semlock_ticket *ticket, struct stat *seen)
         return 1;
     }
     return seen->st_ino == (ino_t)ticket->ino && seen->st_dev == (dev_t)ticket->dev;
-}
-
-void
-semlock_ticket_close(semlock_ticket *ticket)
-{
-    struct stat seen;
-
-    if (semlock_ticket_ours(ticket, &seen)) {
-        semlock_descriptor_close_signed(ticket->handle);
-    }
-    ticket->handle = -1;
 }
 
 /* Mark that the owner of the ticket holds the lock.  A query at the same moment can prevent

@@ -167,6 +167,12 @@ after_fork_in_child(void)
     renew(NULL);
 }
 
+int64_t
+semlock_pid(void)
+{
+    return semlock_load64(&process.pid);
+}
+
 /* The user and group that own the files which the process creates, cached if they cannot
  * change any more.  `fixed` only goes from 0 to 1, when both numbers are final. */
 static struct {

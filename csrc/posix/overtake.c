@@ -1,7 +1,5 @@
 /* POSIX: when a waiter tries before those ahead of it (semlock.h, THE QUEUE). */
 #define _GNU_SOURCE
-#include <unistd.h>
-
 #include "posix/waiting.h"
 
 #define PATIENCE 200000000 /* the second of a queue tries a lock that is free for so long */
@@ -26,9 +24,9 @@
 int64_t
 semlock_spread(const void *who, int64_t span)
 {
-    uint64_t mixed =
-        ((uint64_t)semlock_now_ns() ^ (uint64_t)(uintptr_t)who ^ (uint64_t)getpid() << 32) *
-        0x9e3779b97f4a7c15u;
+    uint64_t mixed = ((uint64_t)semlock_now_ns() ^ (uint64_t)(uintptr_t)who ^
+                      (uint64_t)semlock_pid() << 32) *
+                     0x9e3779b97f4a7c15u;
 
     return span / 2 + (int64_t)((mixed >> 40) * (uint64_t)span >> 24);
 }

@@ -58,10 +58,9 @@ remove_own(semlock_ticket *ticket, const char *path, int32_t directory_length)
     struct stat own;
     int known = semlock_ticket_path(name, &queue, ticket->number, "") == 0 &&
                 semlock_ticket_path(late, &queue, ticket->number, SEMLOCK_LATE) == 0;
+    int ours = semlock_ticket_ours(ticket, &own);
 
     if (known) {
-        int ours = semlock_ticket_ours(ticket, &own);
-
         if (ticket->told) {
             semlock_ticket_remove_who(name);
         }
@@ -76,7 +75,10 @@ remove_own(semlock_ticket *ticket, const char *path, int32_t directory_length)
             semlock_ticket_remove(late, &file);
         }
     }
-    semlock_ticket_close(ticket);
+    if (ours) {
+        semlock_descriptor_close_ours(ticket->handle);
+    }
+    ticket->handle = -1;
     if (known) {
         semlock_queue_remove(&queue);
     }

@@ -65,7 +65,6 @@ int semlock_lent_give(const semlock_file *file);
 #define SEMLOCK_TICKET_MODE 0644
 int semlock_system_queues(const char *directory);
 int semlock_ticket_ours(const semlock_ticket *ticket, struct stat *seen);
-void semlock_ticket_close(semlock_ticket *ticket);
 void semlock_ticket_won(const semlock_ticket *ticket);
 int semlock_ticket_ask(const char *name, semlock_file *file);
 int semlock_ticket_has_writer(int fd);
@@ -89,12 +88,14 @@ int semlock_events_ours(int64_t fd);
 void semlock_descriptor_close(int64_t fd, uint64_t dev, uint64_t ino);
 void semlock_descriptor_close_kept(int64_t fd);
 void semlock_descriptor_close_signed(int64_t fd);
+void semlock_descriptor_close_ours(int64_t fd);
 int semlock_file_keep(semlock_file *file, semlock_pool *pool);
 int semlock_file_descriptor(semlock_file *file);
 void semlock_file_close(semlock_file *file);
 void semlock_descriptors_close_copies(void);
 
-/* posix/fork.c: the user that owns new files. */
+/* posix/fork.c: this process, as every call has found it, and the user that owns new files. */
+int64_t semlock_pid(void);
 void semlock_made_now(semlock_file *file);
 
 /* posix/held.c: the held instance, and its descriptor if that was lost. */
