@@ -68,7 +68,7 @@ def hold(options: Options, run: Callable[..., int], owner: Process | None) -> in
     try:
         with held:
             code = run(
-                lambda: _keep_fresh(taking.locks if options.refreshes else [], options.stale),
+                lambda: _keep_fresh(taking.locks() if options.refreshes else [], options.stale),
                 [] if owner is None else inherited(list(map(inside.native, taking.held()))),
             )
     except SemlockError as error:
@@ -99,13 +99,13 @@ def _not_released(error: SemlockError, code: int, *, knows: bool) -> int:
 
 
 class _Taking:
-    """What is to be taken: how, and what is held then; ``locks`` come with their systems."""
+    """What is to be taken: how, what is held then, and of that what is refreshed by its system."""
 
     def __init__(
         self,
         take: Callable[[], AbstractContextManager[Any]],
         held: Callable[[], list[Any]],
-        locks: list[tuple[Any, System]],
+        locks: Callable[[], list[tuple[Any, System]]] = list,
     ) -> None:
         self.take = take
         self.held = held
@@ -120,26 +120,8 @@ def _taking(options: Options, teller: Teller, owner: Process | None) -> _Taking:
     }  # fmt: skip
     if options.durability is not None:
         common["durability"] = options.durability
-    if options.shared and not options.kernel:
-        from semlock import SharedLock  # noqa: PLC0415 - for those who share
-
-        shared: Any = SharedLock(options.lock, **common)
-        if owner is not None:
-            inside.leave_to(shared, owner, guarded=True)
-        return _Taking(
-            lambda: shared.acquire_shared(timeout=timeout),
-            lambda: [inside.held_part(shared)],
-            [],
-        )
-    if options.slots is not None:
-        from semlock import SlotLock  # noqa: PLC0415 - for those who take a place
-
-        slot: Any = SlotLock(options.lock, slots=options.slots, **common)
-        if owner is not None:
-            inside.leave_to(slot, owner, guarded=True)
-        return _Taking(
-            lambda: slot.acquire(timeout=timeout), lambda: [inside.held_part(slot)], []
-        )
+    if (options.shared and not options.kernel) or options.slots is not None:
+        return _taking_part(options, common, owner)
     if options.kernel:
         from semlock import KernelLock  # noqa: PLC0415 - for --kernel
 
@@ -150,7 +132,7 @@ def _taking(options: Options, teller: Teller, owner: Process | None) -> _Taking:
             )
             for path in options.locks
         ]  # fmt: skip
-        return _Taking(lambda: _take_all(kernel, timeout, ()), lambda: kernel, [])
+        return _Taking(lambda: _take_all(kernel, timeout, ()), lambda: kernel)
     locks = []
     for path in options.locks:
         system = systems.chosen(path, options.dialect)
@@ -170,7 +152,38 @@ def _taking(options: Options, teller: Teller, owner: Process | None) -> _Taking:
         locks.append((lock, system))
     all_of_them = [lock for lock, _ in locks]
     allow = options.allow
-    return _Taking(lambda: _take_all(all_of_them, timeout, allow), lambda: all_of_them, locks)
+    return _Taking(
+        lambda: _take_all(all_of_them, timeout, allow), lambda: all_of_them, lambda: locks
+    )
+
+
+def _taking_part(options: Options, common: dict[str, Any], owner: Process | None) -> _Taking:
+    """Share the lock with others, or take a place."""
+    system = systems.chosen(options.lock, options.dialect)
+    asked = systems.Asked(system, systems.asked(options, system))
+    common["system"] = None if system.name == OWN else asked
+    if options.shared:
+        from semlock import SharedLock  # noqa: PLC0415 - for those who share
+
+        lock: Any = SharedLock(options.lock, **common)
+    else:
+        from semlock import SlotLock  # noqa: PLC0415 - for those who take a place
+
+        try:
+            lock = SlotLock(options.lock, slots=options.slots or 1, **common)
+        except TypeError as error:  # its record is only known when it is acquired
+            from semlock._cli.table import find  # noqa: PLC0415
+
+            raise UsageError(f"--slots and --dialect: {error}", find("run")) from None
+    if owner is not None:
+        inside.leave_to(lock, owner, guarded=True)
+    take = lock.acquire_shared if options.shared else lock.acquire
+    return _Taking(
+        lambda: take(timeout=options.timeout),
+        lambda: [inside.held_part(lock)],
+        # A reader's record is semlock's own in any case.
+        lambda: [] if options.shared else [(inside.held_part(lock), system)],
+    )
 
 
 def _take_all(
@@ -217,34 +230,31 @@ def _keep_fresh(locks: list[tuple[Any, System]], stale: float | None) -> None:
 def _refuse_what_excludes_each_other(options: Options) -> None:
     from semlock._cli.table import find  # noqa: PLC0415
 
-    special = [
+    parts = [
         word
         for word, given in (
             ("--shared", options.shared),
             ("--slots", options.slots is not None),
-            ("--dialect", options.dialect not in (None, OWN)),
             ("--fair", options.fair),
         )
         if given
     ]
+    has_part = "--shared" in parts or "--slots" in parts
     wrong = ""
     if options.kernel:
-        excluded = [word for word in special if word not in ("--shared", "--fair")]
-        if excluded:
-            wrong = f"--kernel and {excluded[0]} exclude each other"
+        if options.slots is not None or options.dialect not in (None, OWN):
+            word = "--dialect" if options.slots is None else "--slots"
+            wrong = f"--kernel and {word} exclude each other"
         elif asks_for_more(options):
             wrong = "--kernel locks are of no lock system: leave the options of those out"
-        special = []
-    if wrong:
-        pass
-    elif ("--shared" in special or "--slots" in special) and len(special) > 1:
-        wrong = f"{special[0]} and {special[1]} exclude each other"
-    elif ("--shared" in special or "--slots" in special) and len(options.locks) > 1:
-        wrong = f"{special[0]} takes one lock, not {len(options.locks)}"
+    elif has_part and len(parts) > 1:
+        wrong = f"{parts[0]} and {parts[1]} exclude each other"
+    elif has_part and len(options.locks) > 1:
+        wrong = f"{parts[0]} takes one lock, not {len(options.locks)}"
+    elif has_part and options.allow:
+        wrong = f"{parts[0]} and --allow exclude each other"
     elif options.allow and len(options.locks) > 1:
         wrong = f"--allow takes one lock, not {len(options.locks)}"
-    elif ("--shared" in special or "--slots" in special) and asks_for_more(options):
-        wrong = f"{special[0]} is for semlock's own locks"
     elif len(set(options.locks)) < len(options.locks):
         wrong = "a lock is named twice, which would wait for itself"
     if wrong:

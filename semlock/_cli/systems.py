@@ -153,6 +153,18 @@ def _token_in(name: str) -> str:
     return token
 
 
+class Asked:
+    """A system whose locks are made with the options that only it has, as ``asked`` gives them."""
+
+    def __init__(self, system: System, more: dict[str, Any]) -> None:
+        self._system = system
+        self._more = more
+
+    def lock(self, path: str, **options: Any) -> FileLock:
+        """Make one of its locks."""
+        return self._system.lock(path, **options, **self._more)
+
+
 def tell_of_tag(options: Options, lock: FileLock, system: System) -> None:
     """Say that the tag isn't written if the record has no place for it."""
     if options.tag is not None and lock.tag is None and not options.quiet:

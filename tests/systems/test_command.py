@@ -11,7 +11,7 @@ import time
 import pytest
 
 import json_objects
-from semlock import feature, sema, semats, sidecar, task
+from semlock import feature, sema, semats, sidecar, systems, task
 from tests.clilib import HOLDING, command, echo, start
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="the owner is another process there")
@@ -458,6 +458,65 @@ def test_what_is_refused_says_so_in_json_of_the_documented_form(path):
     assert result.returncode == 1
     members = {name for name, _, _ in json_objects.OBJECTS["refused"][1]}
     assert members <= json.loads(result.stdout).keys()
+
+
+@pytest.mark.parametrize("name", ["sema", "semats", "task"])
+def test_a_place_is_a_file_of_the_named_system(name, path):
+    read = f"import sys; sys.stdout.write(open({path + '.1'!r}).read())"
+    result = command(
+        "run", "-m", "why", "--slots", "2", "--dialect", name, path,
+        "--", sys.executable, "-c", read,
+    )  # fmt: skip
+    assert result.returncode == 0
+    info = systems.find(name).decode(result.stdout.encode())
+    assert info.token is not None
+    assert os.listdir(os.path.dirname(path)) in ([], [".lock_audit.log"])
+
+
+def test_a_place_goes_by_the_named_systems_age(path):
+    with open(f"{path}.1", "w", encoding="utf-8") as file:
+        file.write(f"pid={os.getpid()}\ntimestamp={LONG_AGO}\n")  # which lives
+    one = ("run", "-n", "--slots", "1")
+    assert command(*one, path, "--", *echo()).returncode == 1
+    assert (
+        command(*one, "--dialect", "sema", "--stale", "9999", path, "--", *echo()).returncode
+        == 1
+    )
+    assert (
+        command(*one, "--dialect", "sema", "--stale", "60", path, "--", *echo()).returncode == 0
+    )
+
+
+def test_readers_judge_the_writer_by_the_named_systems_age(path):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"pid={os.getpid()}\ntimestamp={LONG_AGO}\n")
+    assert command("run", "-n", "--shared", path, "--", *echo()).returncode == 1
+    sema = ("run", "-n", "--shared", "--dialect", "sema", path, "--", *echo("read"))
+    assert command(*sema).stdout == "read\n"
+
+
+def test_a_place_has_the_owner_that_was_named(path):
+    read = f"import sys; sys.stdout.write(open({path + '.1'!r}).read())"
+    words = ("run", "--slots", "1", "--dialect", "task", "--owner", "ann", path, "--")
+    assert json.loads(command(*words, sys.executable, "-c", read).stdout)["owner"] == "ann"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--slots", "2", "--dialect", "sidecar"), 2, "can't be one of several slots"),
+        (("--slots", "2", "--dialect", "feature"), 3, "is no feature lock"),
+        (("--slots", "2", "--dialect", "task", "--allow", "SAME_USER"), 2, "--slots and --allow"),
+        (("--slots", "2", "--stale", "5"), 2, "name the system with --dialect"),
+        (("--slots", "2", "--kernel"), 2, "--kernel and --slots"),
+        (("--shared", "--dialect", "sema", "--ttl", "5"), 2, "is for locks of task, not of sema"),
+    ],
+)  # fmt: skip
+def test_what_a_system_has_no_places_for_is_refused(words, code, said, path):
+    result = command("run", *words, path, "--", *echo("no"))
+    assert (result.returncode, result.stdout) == (code, "")
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_the_systems_that_are_told_of_here_are_all_there_are():
