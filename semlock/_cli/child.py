@@ -182,12 +182,11 @@ else:
                     self._gate.sendall(_GO)
                 except (BrokenPipeError, ConnectionResetError):
                     pass  # it has ended; if by an error, that can still be read
-                error = self._error()
                 ended = passing.wait()
-            return error or ended
+                return self._error() or ended
 
         def _error(self) -> int:
-            """Report why the command can't run, and return the exit code for it; 0 if it runs."""
+            """Report why the command couldn't run, and return the exit code for it; 0 if it ran."""
             try:
                 # The gate is closed by exec, or it delivers the error of exec or before.
                 code = int.from_bytes(self._gate.recv(4), "big")
@@ -217,8 +216,7 @@ else:
 
     def _is_let_go(gate: _socket.socket) -> bool:
         """Wait for the message to start, and receive the descriptors that come before it."""
-        from fcntl import F_DUPFD, fcntl  # noqa: PLC0415 - while there is nothing else to do
-
+        place = _INHERITED_FROM
         while True:
             word, ancillary, flags, _ = gate.recvmsg(1, _socket.CMSG_SPACE(_AT_ONCE * _INT))
             if flags & _socket.MSG_CTRUNC:
@@ -227,12 +225,25 @@ else:
                 for at in range(0, len(packed), _INT):
                     number = int.from_bytes(packed[at : at + _INT], sys.byteorder)
                     try:
-                        fcntl(number, F_DUPFD, _INHERITED_FROM)
+                        place = _moved(number, place)
                     except OSError:
-                        fcntl(number, F_DUPFD, _AT_LEAST)
-                    os.close(number)
+                        place = _moved(number, _AT_LEAST)
             if word != _MORE:
                 return word == _GO
+
+    def _moved(number: int, place: int) -> int:
+        """Move a descriptor to the first free number from one on, where a command inherits it.
+
+        The module ``fcntl`` has a call for this, and takes longer to load than all of this takes.
+        """
+        try:
+            while True:
+                os.fstat(place)
+                place += 1
+        except OSError:
+            os.dup2(number, place)
+        os.close(number)
+        return place
 
     def _die_with_parent() -> None:
         """Have the kernel kill this process, and what it becomes, when its parent has ended."""
@@ -261,7 +272,7 @@ else:
             _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
             if _is_let_go(gate):
                 become(command)
-        except BaseException as error:  # noqa: BLE001 - also an import that gets no descriptor
+        except BaseException as error:  # noqa: BLE001 - semlock tells it
             gate.send((getattr(error, "errno", None) or EMFILE).to_bytes(4, "big"))
         finally:
             os._exit(NOT_FOUND)

@@ -1,9 +1,12 @@
 """What a call of the command is: its options, what they may be, its exit codes, and plain calls.
 
-Every start of the command imports this module, so it is small and imports nothing.
+Every start of the command imports this module, so it is small and imports nothing new.
 """
 
 from __future__ import annotations
+
+import os
+import sys
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -101,7 +104,7 @@ class Options:
 # The verbs that scripts call most.  A plain call of one is read without the table, and done by
 # these functions without lock objects, if nothing stands in its way.
 PLAIN = {
-    "run": ("starting", "run"),
+    "run": ("plain", "run"),
     "try": ("plain", "attempt"),
     "release": ("plain", "release"),
     "status": ("starting", "status"),
@@ -134,6 +137,16 @@ def read_plain(words: list[str]) -> Options | None:
     if rest:
         options.command = tuple(rest)
     return options
+
+
+def asks_only(options: Options, *names: str) -> bool:
+    """Tell whether a call is for one lock, and has no other options than these."""
+    return (
+        vars(options).keys() <= {"verb", "locks", "command", *names}
+        and len(options.locks) == 1
+        and "SEMLOCK_TRACE" not in os.environ
+        and sys.platform != "win32"
+    )
 
 
 class UsageError(Exception):

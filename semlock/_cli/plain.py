@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._cli.grammar import OK
-from semlock._cli.starting import asks_only
+from semlock._cli.grammar import OK, asks_only
 from semlock._core import capi
 from semlock._core.identity import other_process, this_process
 from semlock._core.outcomes import BY_PROOF, TAKE_TURNS
@@ -65,7 +64,34 @@ def readable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def run_at_once(options: Options, command: Child, owner: Process) -> int | None:
+def run(options: Options) -> int:
+    """Hold the locks while the command runs, and give its exit code."""
+    plain = follows = asks_only(options, "timeout", "tag", "quiet")
+    if not plain:
+        from semlock._cli import running  # noqa: PLC0415 - it has all of the verb
+
+        follows = running.follows(options)
+    from semlock._cli import child  # noqa: PLC0415 - for those who run a command
+
+    child.interruptible()
+    # The core is there before the fork: after it each page that is written to is copied first.
+    command = child.Child(options.command)
+    try:
+        owner = None
+        if follows and command.pid is not None:
+            owner = other_process(command.pid)
+            if plain:
+                code = _run_at_once(options, command, owner)
+                if code is not None:
+                    return code
+        from semlock._cli import running  # noqa: PLC0415 - it has all of the verb
+
+        return running.hold(options, command.run, owner)
+    finally:
+        command.end()
+
+
+def _run_at_once(options: Options, command: Child, owner: Process) -> int | None:
     """Run a command under a lock that is free: its exit code; ``None`` if the lock isn't."""
     tag = readable(options.tag if options.tag is not None else options.command[0])
     lock = _Plain(options.lock, owner, tag, guarded=True)

@@ -1,4 +1,4 @@
-"""``run`` and ``status``, as far as they go without the core.
+"""``status`` of a lock that is free, as far as it goes without the core.
 
 Scripts call ``run``, ``try``, ``release`` and ``status`` for each thing that they make, and such a
 call costs little more than the start of Python.  This module and ``plain.py`` do what most calls
@@ -9,9 +9,8 @@ whole verb: options that they don't name, locks that are held, readers, slots, t
 from __future__ import annotations
 
 import os
-import sys
 
-from semlock._cli.grammar import OK
+from semlock._cli.grammar import OK, asks_only
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -19,16 +18,6 @@ if TYPE_CHECKING:
 
 # The status of a free lock, for people.
 FREE = "state:    free"
-
-
-def asks_only(options: Options, *names: str) -> bool:
-    """Tell whether a call is for one lock, and has no other options than these."""
-    return (
-        vars(options).keys() <= {"verb", "locks", "command", *names}
-        and len(options.locks) == 1
-        and "SEMLOCK_TRACE" not in os.environ
-        and sys.platform != "win32"
-    )
 
 
 def status(options: Options) -> int:
@@ -66,33 +55,3 @@ def _is_free(path: str) -> bool:
         return False
     begin = os.path.normcase(f"{name}.")
     return not any(os.path.normcase(other).startswith(begin) for other in beside)
-
-
-def run(options: Options) -> int:
-    """Hold the locks while the command runs, and give its exit code."""
-    plain = follows = asks_only(options, "timeout", "tag", "quiet")
-    if not plain:
-        from semlock._cli import running  # noqa: PLC0415 - it has all of the verb
-
-        follows = running.follows(options)
-    from semlock._cli import child  # noqa: PLC0415 - for those who run a command
-
-    child.interruptible()
-    command = child.Child(options.command)
-    try:
-        owner = None
-        if follows and command.pid is not None:
-            from semlock._core.identity import other_process  # noqa: PLC0415 - after the fork
-
-            owner = other_process(command.pid)
-            if plain:
-                from semlock._cli.plain import run_at_once  # noqa: PLC0415
-
-                code = run_at_once(options, command, owner)
-                if code is not None:
-                    return code
-        from semlock._cli import running  # noqa: PLC0415 - it has all of the verb
-
-        return running.hold(options, command.run, owner)
-    finally:
-        command.end()

@@ -48,7 +48,7 @@ sys.stdout.flush()
 sys.stderr.write(" ".join([str(code), str(again), *new]))
 """
 
-START = {"", "_cli", "_cli.grammar", "_cli.starting", "_core", "cli"}
+START = {"", "_cli", "_cli.grammar", "_core", "cli"}
 CORE = {
     "_cli.plain", "_core.capi", "_core.compiled", "_core.compiled.lib", "_core.identity",
     "_core.outcomes", "_core.paths", "_core.records",
@@ -57,14 +57,14 @@ TABLES = {
     "_cli.flock_verb", "_cli.options", "_cli.parsing", "_cli.table", "_cli.verbs", "systems",
 }  # fmt: skip
 # Small ones of Python, which import nothing.
-OTHERS = {"__future__", "_cffi_backend", "_operator", "_signal", "_socket", "errno", "fcntl"}
+OTHERS = {"__future__", "_cffi_backend", "_operator", "_signal", "_socket", "errno"}
 
 # From CPython 3.12 on os.fork() reads in /proc how many threads there are.
 FORK = 4 if sys.version_info >= (3, 12) else 0
 
 OWNER = ["--owner-pid", str(os.getpid())]
 CALLS = {
-    "status": (["status"], START, 7),
+    "status": (["status"], START | {"_cli.starting"}, 7),
     "try": (["try"], START | CORE | {"_cli.owners"}, None),
     "try, for an owner": (["try", *OWNER], START | CORE | TABLES, 40),
     "release": (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock._cli import grammar, plain, starting
+from semlock._cli import grammar, plain
 from semlock._cli.grammar import UsageError, read_plain
 from semlock._cli.parsing import parse
 from semlock._core import compiled, inside
@@ -228,7 +228,7 @@ def test_an_interrupt_at_each_bytecode_of_run_leaves_no_lock(path):
     def left():
         return [
             strike.where
-            for strike in strikes(lambda: starting.run(options))
+            for strike in strikes(lambda: plain.run(options))
             if os.path.lexists(path) or strike.error is not None
         ]
 
