@@ -34,6 +34,7 @@ from semlock._locks.async_form import AsyncForm
 from semlock._locks.base import BaseLock
 from semlock._waiting.hub import trio_here
 from semlock._waiting.waiter import Stoppable
+from support import STRANGER
 
 LOOK_AGAIN_NS = 10_000_000
 
@@ -348,3 +349,62 @@ class AsyncMemoryLock(AsyncForm, MemoryLock):
     """A lock in memory for tasks."""
 
     __slots__ = ("_holder",)
+
+
+class World:
+    """One lock in memory, for the suite in ``tests/behaviour``."""
+
+    has_queue = refuses_itself = taken_on_policy = True
+    name = "memory"
+    place = "the lock"
+
+    def __init__(self, directory) -> None:
+        del directory  # it needs no file
+        self.space = Space()
+
+    def lock(self, **options):
+        return MemoryLock(self.space, self.place, **options)
+
+    def async_lock(self, **options):
+        return AsyncMemoryLock(self.space, self.place, **options)
+
+    def status(self):
+        return self.lock().status()
+
+    def take_away(self) -> None:
+        self.space.put(self.place, None)
+
+    def waiting(self) -> int:
+        return len(self.space.lines.get(self.place, ()))
+
+    def stranger(self):
+        return Stranger(self)
+
+
+class Stranger:
+    """Stands for another process: what it holds names no object of this one."""
+
+    pid = STRANGER
+
+    def __init__(self, world: World) -> None:
+        self._space, self._place = world.space, world.place
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def hold(self) -> None:
+        assert self._place not in self._space.held
+        content = compose(LockInfo(pid=self.pid, timestamp=1))
+        self._space.put(self._place, Found(None, content))
+
+    def release(self) -> None:
+        self._space.put(self._place, None)
+
+    def die(self) -> bool:
+        with self._space.guard:
+            self._space.held[self._place].dead = True
+            self._space.wake(self._place)
+        return True

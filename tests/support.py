@@ -58,6 +58,8 @@ KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 # What may pass before an answer counts as missing.  Every single step takes milliseconds; a
 # machine that is busy with other tests takes longer, and no test waits for this in vain.
 PATIENCE = 30.0
+# A number that is no process's, of a holder that is none of this one's.
+STRANGER = 2**22 + 1
 
 _HEAD = struct.Struct("=I")
 

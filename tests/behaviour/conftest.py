@@ -11,20 +11,18 @@ from pathlib import Path
 
 import pytest
 
+import memory_store
 import semlock
 from engine_urls import url_of
 from ini_system import INI
 from memory_engine import MemoryEngine, Server, space_on
-from memory_store import AsyncMemoryLock, Found, MemoryLock, Space
 from semlock import systems
 from semlock._core.queues import queue_of, tickets
 from semlock._engines.address import Address
 from semlock._engines.engine import HOLDS, Away
-from support import Child, take_away
+from support import STRANGER, Child, take_away
 
 TESTS = Path(__file__).parent.parent
-# A number that is no process's, of a holder that is none of this one's.
-STRANGER = 2**22 + 1
 
 
 class Files:
@@ -143,64 +141,6 @@ class Process:
         return proves
 
 
-class Memory:
-    """One lock in memory."""
-
-    has_queue = refuses_itself = taken_on_policy = True
-    name = "memory"
-    place = "the lock"
-
-    def __init__(self) -> None:
-        self.space = Space()
-
-    def lock(self, **options):
-        return MemoryLock(self.space, self.place, **options)
-
-    def async_lock(self, **options):
-        return AsyncMemoryLock(self.space, self.place, **options)
-
-    def status(self):
-        return self.lock().status()
-
-    def take_away(self) -> None:
-        self.space.put(self.place, None)
-
-    def waiting(self) -> int:
-        return len(self.space.lines.get(self.place, ()))
-
-    def stranger(self):
-        return Stranger(self)
-
-
-class Stranger:
-    """Stands for another process: what it holds names no object of this one."""
-
-    pid = STRANGER
-
-    def __init__(self, world: Memory) -> None:
-        self._space, self._place = world.space, world.place
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def hold(self) -> None:
-        assert self._place not in self._space.held
-        content = INI.compose(semlock.LockInfo(pid=self.pid, timestamp=1))
-        self._space.put(self._place, Found(None, content))
-
-    def release(self) -> None:
-        self._space.put(self._place, None)
-
-    def die(self) -> bool:
-        with self._space.guard:
-            self._space.held[self._place].dead = True
-            self._space.wake(self._place)
-        return True
-
-
 class OnEngine:
     """One lock on an engine; ``connect`` gives another connection to it."""
 
@@ -311,8 +251,11 @@ def engine_world(name: str, request):
 ENGINES = ("memory-engine", "redis", "postgresql", "etcd", "directory")
 
 
+# Stores that are not files: what makes the world of each, in a directory.
+STORES = {"memory": memory_store.World}
+
 ON_FILES = [*systems.NAMES, "ini", "kernel"]
-WORLDS = [*ON_FILES, "memory", *ENGINES]
+WORLDS = [*ON_FILES, *STORES, *ENGINES]
 # Where there are all kinds of locks: readers and writers, slots, and calls for several.
 # Slots and several locks need more than one place, which a feature lock doesn't have.
 ALL_KINDS = ["semlock", "sema", "task", "ini", *ENGINES]
@@ -336,7 +279,8 @@ def world(request, tmp_path):
     elif request.param == "kernel":
         yield Kernel(tmp_path)
     else:
-        yield Memory() if request.param == "memory" else Files(request.param, tmp_path)
+        make = STORES.get(request.param)
+        yield Files(request.param, tmp_path) if make is None else make(tmp_path)
 
 
 @pytest.fixture
