@@ -27,8 +27,14 @@ from semlock._systems.sidecar_manager import (
     with_async,
     with_sync,
 )
-from semlock._systems.sidecar_record import decode, default_payload, restamp
-from semlock._systems.sidecar_target import RECLAIM_SUFFIX, SUFFIX, normalize
+from semlock._systems.sidecar_record import (
+    RECLAIM_SUFFIX,
+    SUFFIX,
+    decode,
+    default_payload,
+    normalize,
+    restamp,
+)
 from semlock._systems.sidecar_terms import (
     STALE,
     FileLockStaleError,

@@ -1,20 +1,63 @@
-"""Locks of an engine with more than one holder, for tasks."""
+"""Locks on an engine for tasks: their requests run in worker threads."""
 
 from __future__ import annotations
 
-from semlock._engines.async_lock import AsyncEngineLock
+from semlock._core import explain
+from semlock._core.outcomes import LOST, NESTED, OK
+from semlock._engines.asking import Asking
 from semlock._engines.engine import READERS
 from semlock._engines.kinds import InParts, SharedEngineLock, SlotEngineLock
-from semlock._locks.async_form import this_task
+from semlock._engines.lock import EngineLock
+from semlock._locks.async_form import AsyncForm, this_task
 from semlock._locks.async_holding import HeldByTasks, OnePart, SharedByTasks, task_here
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import FrameType
     from typing import Any
 
+    from semlock._locks.base import BaseLock
     from semlock._waiting.steps import Steps
+
+
+class AsyncEngineLock(AsyncForm, EngineLock):  # type: ignore[misc]
+    """A lock on an engine for tasks.  ``Space.AsyncLock`` makes it.
+
+    ``try_acquire`` and ``release`` are calls, which wait for the engine's answer; ``async with``
+    and ``acquire`` let the event loop go on meanwhile.
+    """
+
+    __slots__ = ("_holder",)
+
+    _from_the_first_try = EngineLock.taking  # the engine has the line of its tasks
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        outcome, ticket = self.give_back_reported()
+        if ticket is not None:
+            lost = outcome == LOST
+            outcome = await self._in_worker(lambda: self.client.leave(ticket, lost=lost))
+        if outcome not in (OK, NESTED):
+            await self._in_worker(lambda: self._finish_block(outcome, kind))
+
+    async def _in_worker(self, function: Callable[[], Any]) -> Any:
+        return await Asking(self.client, self.name, function).pause_async()
+
+    def _end(self, endings: int) -> None:
+        """Release for a call that has failed: the engine hears of it while the loop goes on."""
+        if self._native.endings == endings:
+            _, ticket = self.give_back_reported()
+            if ticket is not None:
+                self.client.drop(ticket, in_loop=True)
+
+    def _holder_here(self) -> BaseLock | None:
+        # Also if it is lost, and not released: then nothing would end this wait.
+        return self if self._is_mine() else super()._holder_here()
+
+    def _refuse_if_own(self, holder: BaseLock, frame: FrameType, timeout: float | None) -> None:
+        if holder is self and self._is_mine():
+            raise explain.deadlock_error(self, frame, "task")
+        super()._refuse_if_own(holder, frame, timeout)
 
 
 class InPartsOfTasks(HeldByTasks, InParts):  # type: ignore[misc]  # its words are awaited

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
     from semlock._core.options import EngineOptions
     from semlock._core.status import LockStatus
-    from semlock._engines.async_kinds import AsyncSharedEngineLock, AsyncSlotEngineLock
-    from semlock._engines.async_lock import AsyncEngineLock
+    from semlock._engines.async_kinds import (
+        AsyncEngineLock,
+        AsyncSharedEngineLock,
+        AsyncSlotEngineLock,
+    )
     from semlock._engines.engine import Fact
     from semlock._locks.async_form import Acquiring
     from semlock._locks.together import AllAcquired
@@ -72,7 +75,7 @@ class Space:
 
     def AsyncLock(self, name: str, **options: Unpack[EngineOptions]) -> AsyncEngineLock:  # noqa: N802
         """Make a lock of this name for tasks."""
-        from semlock._engines.async_lock import AsyncEngineLock  # noqa: PLC0415 - with asyncio
+        from semlock._engines.async_kinds import AsyncEngineLock  # noqa: PLC0415 - with asyncio
 
         return AsyncEngineLock(self.client, checked_name(name), **options)
 

@@ -15,13 +15,15 @@ from semlock._core.paths import absolute
 from semlock._core.records import clean_tag
 from semlock._core.seconds import FOREVER
 from semlock._locks.base import BaseLock
-from semlock._systems.sidecar_judging import ALONE, Alone
-from semlock._systems.sidecar_record import compose, decode, default_payload, restamp
-from semlock._systems.sidecar_target import (
+from semlock._systems.sidecar_record import (
     SUFFIX,
+    compose,
+    decode,
+    default_payload,
     is_being_reclaimed,
     make_directory_of,
     normalize,
+    restamp,
 )
 from semlock._systems.sidecar_terms import (
     DEFAULT_RETRY,
@@ -33,7 +35,7 @@ from semlock._systems.sidecar_terms import (
     Stale,
     timeout_error,
 )
-from semlock._systems.sidecar_waiting import Waiting
+from semlock._systems.sidecar_waiting import ALONE, Alone, Waiting
 from semlock._waiting.steps import Call, insisting
 from semlock._waiting.waiter import run
 
@@ -50,8 +52,8 @@ if TYPE_CHECKING:
     from semlock._core.records import LockInfo
     from semlock._core.status import StrPath
     from semlock._stores.store import Attempt
-    from semlock._systems.sidecar_judging import ShouldReclaim, ShouldRemove
     from semlock._systems.sidecar_terms import StaleRecovery
+    from semlock._systems.sidecar_waiting import ShouldReclaim, ShouldRemove
     from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Schedule
 

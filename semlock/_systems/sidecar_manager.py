@@ -8,8 +8,8 @@ from semlock._core import explain, inside
 from semlock._core.errors import SemlockError
 from semlock._core.options import DEFAULTS
 from semlock._systems.sidecar_held import FileLockHandle, Held, HeldEntry, State, state_of
-from semlock._systems.sidecar_judging import Alone
 from semlock._systems.sidecar_lock import SidecarLock
+from semlock._systems.sidecar_waiting import Alone
 from semlock._waiting.steps import as_awaited, run_async
 from semlock._waiting.waiter import run
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from semlock._core.options import PlainOptions
     from semlock._core.status import StrPath
-    from semlock._systems.sidecar_judging import ShouldReclaim, ShouldRemove
     from semlock._systems.sidecar_lock import Payload
     from semlock._systems.sidecar_terms import StaleRecovery
+    from semlock._systems.sidecar_waiting import ShouldReclaim, ShouldRemove
     from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Schedule
 

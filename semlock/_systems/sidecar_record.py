@@ -1,17 +1,19 @@
-"""The record of a sidecar lock: the payload as JSON, followed by the name of the instance.
+"""Where a sidecar lock is, and its record: the payload as JSON, and the name of the instance.
 
-The name is 128 random bits on a line of their own, in the form of fs-safe 0.21: eight tabs, then
-a tab for each 1 and a space for each 0.  Readers of JSON skip it as white space.
+It is in the target's real directory, with fs-safe's guard beside it.  The name is 128 random
+bits on a line of their own, in the form of fs-safe 0.21: eight tabs, then a tab for each 1 and a
+space for each 0.  Readers of JSON skip it as white space.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from time import time
 
 from semlock._core.capi import RECORD_LIMIT
-from semlock._core.errors import LockRecordError
+from semlock._core.errors import LockPathError, LockRecordError
 from semlock._core.identity import this_process
 from semlock._core.json_records import decode_object, encode_object, iso_time, parse_iso_time
 from semlock._core.records import PID_LIMIT, LockInfo, of_named_instances
@@ -19,6 +21,54 @@ from semlock._core.records import PID_LIMIT, LockInfo, of_named_instances
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
+
+    from semlock._core.status import StrPath
+
+
+SUFFIX = ".lock"
+
+# While this exists, fs-safe 0.21 creates no lock: one of its processes is removing a stale lock
+# by name.  An old one was left by a process that was killed.
+RECLAIM_SUFFIX = ".reclaim"
+RECLAIM_ABANDONED = 30.0
+
+
+def normalize(target: StrPath) -> str:
+    """Give a target's absolute path with all links of its directory resolved, as fs-safe does."""
+    text = os.fsdecode(target)
+    if not text or "\0" in text:
+        raise LockPathError(
+            f"a target's path can't be empty or contain NUL: {text!r}",
+            path=text,
+            code=errno.EINVAL,
+        )
+    directory, name = os.path.split(os.path.abspath(text))
+    return os.path.join(os.path.realpath(directory), name)
+
+
+def make_directory_of(target: str) -> None:
+    """Make the directory of a target, if it is missing."""
+    directory = os.path.dirname(target)
+    if os.path.isdir(directory):
+        return
+    try:
+        os.makedirs(directory, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise LockPathError(
+            f"{target} can't be locked: {error.filename or directory} is no directory",
+            path=target,
+            code=error.errno,
+        ) from error
+
+
+def is_being_reclaimed(lock_path: str) -> bool:
+    """Tell whether a process with fs-safe is about to remove a stale lock there."""
+    try:
+        made = os.lstat(lock_path + RECLAIM_SUFFIX).st_mtime
+    except OSError:
+        return False
+    return abs(time() - made) < RECLAIM_ABANDONED
+
 
 _MARK = "\t" * 8
 _TOKEN_BITS = 128

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from semlock._core.identity import Verdict
     from semlock._core.status import LockStatus
-    from semlock._systems.sidecar_judging import Judging
+    from semlock._systems.sidecar_waiting import Waiting
     from semlock._waiting.waiter import Schedule
 
     StaleRecovery: TypeAlias = Literal["fail-closed", "remove-if-unchanged"]
@@ -55,7 +55,7 @@ class FileLockStaleError(LockHeldError):
     normalized_target_path: str | None = None
 
 
-def timeout_error(lock: Judging, waited: float) -> FileLockTimeoutError:
+def timeout_error(lock: Waiting, waited: float) -> FileLockTimeoutError:
     """Make the error that names the holder for the given time."""
     told = explain.timeout_error(lock, waited, of_empty=lock.of_empty)
     error = FileLockTimeoutError(str(told), path=lock.path, status=told.status)
@@ -64,7 +64,7 @@ def timeout_error(lock: Judging, waited: float) -> FileLockTimeoutError:
     return error
 
 
-def stale_error(lock: Judging, found: LockStatus, recovery: str) -> FileLockStaleError:
+def stale_error(lock: Waiting, found: LockStatus, recovery: str) -> FileLockStaleError:
     """Make the error that says why the lock is stale, and why it stays."""
     why = found.reason or "should_reclaim says so"
     if recovery == FAIL_CLOSED:

@@ -22,7 +22,7 @@ pytestmark = only_cpython
 # Where a sidecar lock is won, entered in the table and let go; not the writing of JSON.
 MODULES = (
     "sidecar.py", "_systems/sidecar_manager.py", "_systems/sidecar_held.py",
-    "_systems/sidecar_judging.py", "_systems/sidecar_lock.py", "_waiting/steps.py",
+    "_systems/sidecar_waiting.py", "_systems/sidecar_lock.py", "_waiting/steps.py",
     "_locks/base.py", "_locks/lock_object.py", "_stores/file.py", "_core/inside.py",
 )  # fmt: skip
 FAST = {"durability": "none", "payload": lambda: {"pid": 1}}

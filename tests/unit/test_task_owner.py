@@ -9,8 +9,14 @@ import pytest
 import semlock
 from semlock import task
 from semlock._core.identity import this_process
-from semlock._systems.task_detect import detect_ci, detect_environment, in_container
-from semlock._systems.task_owner import TTL, current_user, kind_of
+from semlock._systems.task_owner import (
+    TTL,
+    current_user,
+    detect_ci,
+    detect_environment,
+    in_container,
+    kind_of,
+)
 from semlock.task import LockOwner, TaskLock, owner_for, ttl_for
 from support import set_time
 
@@ -20,8 +26,8 @@ HOST = this_process().host
 @pytest.fixture(autouse=True)
 def no_container(monkeypatch):
     """What the tests run in must not be seen by them."""
-    monkeypatch.setattr("semlock._systems.task_detect._CONTAINER_MARKS", ())
-    monkeypatch.setattr("semlock._systems.task_detect._CONTROL_GROUPS", ())
+    monkeypatch.setattr("semlock._systems.task_owner._CONTAINER_MARKS", ())
+    monkeypatch.setattr("semlock._systems.task_owner._CONTROL_GROUPS", ())
 
 
 # ---------------------------------------------------------------- the four kinds
@@ -154,7 +160,7 @@ def test_a_container_is_known_by_its_variables(variable):
 
 @pytest.mark.parametrize("mark", ["/.dockerenv", "/run/.containerenv"])
 def test_a_container_is_known_by_its_files(mark, tmp_path, monkeypatch):
-    monkeypatch.setattr("semlock._systems.task_detect._CONTAINER_MARKS", (mark,))
+    monkeypatch.setattr("semlock._systems.task_owner._CONTAINER_MARKS", (mark,))
     assert not in_container({}, str(tmp_path))
     (tmp_path / "run").mkdir()
     (tmp_path / mark[1:]).touch()
@@ -172,7 +178,7 @@ def test_a_container_is_known_by_its_files(mark, tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_a_container_is_known_by_its_control_group(groups, contained, tmp_path, monkeypatch):
-    monkeypatch.setattr("semlock._systems.task_detect._CONTROL_GROUPS", ("/cgroup",))
+    monkeypatch.setattr("semlock._systems.task_owner._CONTROL_GROUPS", ("/cgroup",))
     (tmp_path / "cgroup").write_text(groups)
     assert in_container({}, str(tmp_path)) is contained
     (tmp_path / "cgroup").unlink()

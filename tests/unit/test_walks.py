@@ -77,7 +77,7 @@ WALKS = {
     "TaskLock()": Walk(
         "lambda: task.TaskLock(path, owner)", 51, 16, "owner = task.owner_for()"
     ),
-    "acquire_file_lock": Walk("lambda: sidecar.acquire_file_lock(path)", 45, 18),
+    "acquire_file_lock": Walk("lambda: sidecar.acquire_file_lock(path)", 45, 17),
     "semlock run": Walk("lambda: main(['run', path, '--', 'true'])", 92, 21, cold=True),
 }
 
