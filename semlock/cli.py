@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._cli.grammar import (
+from semlock._cli import (
     ANSWERED_BY_OUTPUT,
     BAD,
     BY_SIGNAL,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn, TextIO
 
-    from semlock._cli.grammar import Action, Options
+    from semlock._cli import Action, Options
 
 # The numbers of these signals are the same on all systems.
 _INTERRUPT = 2

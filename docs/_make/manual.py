@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 
 from json_objects import OBJECTS
-from semlock._cli import completion
-from semlock._cli.grammar import BY_SIGNAL, EXIT_CODES, NOT_EXECUTABLE, NOT_FOUND
+from semlock._cli import BY_SIGNAL, EXIT_CODES, NOT_EXECUTABLE, NOT_FOUND, completion
 from semlock._cli.helping import SUMMARY
 from semlock._cli.table import GLOBAL, VERBS
 

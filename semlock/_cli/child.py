@@ -16,7 +16,7 @@ import os
 import sys
 from errno import EMFILE, ENOENT, ENOEXEC
 
-from semlock._cli.grammar import BAD, BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND
+from semlock._cli import BAD, BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

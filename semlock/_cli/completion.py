@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from semlock._cli.grammar import OK
+from semlock._cli import OK
 from semlock._cli.output import write
 from semlock._cli.table import GLOBAL, VERBS
 from semlock._cli.verbs import DIRECTORY
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from semlock._cli.grammar import Options
+    from semlock._cli import Options
     from semlock._cli.verbs import Operand, Option, Verb
 
 

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from shutil import rmtree
 
-from semlock._cli.grammar import BAD, OK, Options
+from semlock._cli import BAD, OK, Options
 from semlock._cli.output import existing, print_json, print_line, print_wrapped
 from semlock._core import capi, inside, waits
 from semlock._core.identity import this_process

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 
+from semlock._cli import HELD, OK
 from semlock._cli.engines import connected, reading
-from semlock._cli.grammar import HELD, OK
 from semlock._cli.output import print_json, say
 from semlock._cli.plain import readable
 from semlock._core import capi
@@ -26,7 +26,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from semlock._cli.grammar import Options
+    from semlock._cli import Options
     from semlock._core.identity import Process
     from semlock._core.status import LockStatus
 

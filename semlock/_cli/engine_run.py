@@ -8,9 +8,8 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from semlock._cli import child
+from semlock._cli import BAD, UsageError, child
 from semlock._cli.engines import connected, reading
-from semlock._cli.grammar import BAD, UsageError
 from semlock._cli.output import describe_refusal, print_json, say
 from semlock._cli.plain import readable
 from semlock._cli.table import find
@@ -21,7 +20,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from semlock._cli.grammar import Options
+    from semlock._cli import Options
     from semlock._engines.space import Space
 
 # Which part of a lease is left when the command is told to end, and when it is killed.

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from semlock._cli import rows, watching
+from semlock._cli import OK, rows, watching
 from semlock._cli.columns import coloured, columns_of, encodable
 from semlock._cli.engines import connected, described, reading
-from semlock._cli.grammar import OK
 from semlock._cli.output import print_json, write
 from semlock._core.errors import LockEngineError
 from semlock._engines.found import status_of
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from semlock._cli.grammar import Options
+    from semlock._cli import Options
     from semlock._cli.rows import Row
     from semlock._core.status import LockStatus
     from semlock._engines.space import Space

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from semlock._cli.grammar import BAD, HELD, OK, Options, UsageError
+from semlock._cli import BAD, HELD, OK, Options, UsageError
 from semlock._cli.hiding import hide
 from semlock._cli.output import describe, print_json, print_line, print_wrapped, say
 from semlock._cli.running import shell_word

@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from semlock._cli.grammar import Options
+    from semlock._cli import Options
 
 # The exit codes of sysexits.h.
 _USAGE = 64

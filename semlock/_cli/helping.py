@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from semlock._cli.grammar import EXIT_CODES, OK, UsageError
+from semlock._cli import EXIT_CODES, OK, UsageError
 from semlock._cli.output import write
 from semlock._cli.table import GLOBAL, VERBS, find
 
@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from semlock._cli.grammar import Options
+    from semlock._cli import Options
     from semlock._cli.verbs import Option, Verb
 
 SUMMARY = "Hold file locks around commands and in scripts; see who holds them and why."

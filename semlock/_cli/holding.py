@@ -6,8 +6,7 @@ import os
 import sys
 import time
 
-from semlock._cli import child, systems
-from semlock._cli.grammar import HELD, OK, Options, UsageError
+from semlock._cli import HELD, OK, Options, UsageError, child, systems
 from semlock._cli.output import describe_refusal, print_json, say
 from semlock._cli.plain import living_owner, owner_of, readable, stranger
 from semlock._cli.running import (

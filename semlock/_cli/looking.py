@@ -7,8 +7,7 @@ import os
 import sys
 from time import monotonic
 
-from semlock._cli import child
-from semlock._cli.grammar import AUTO, BAD, HELD, OK, OWN, Options
+from semlock._cli import AUTO, BAD, HELD, OK, OWN, Options, child
 from semlock._cli.output import (
     as_lines,
     describe,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from semlock import systems
-from semlock._cli.grammar import (
+from semlock._cli import (
     AUTO,
     COLORS,
     DURABILITIES,

@@ -5,8 +5,7 @@ Python's own parsers cost more to import than a whole ``semlock run`` takes.
 
 from __future__ import annotations
 
-from semlock._cli import table, verbs
-from semlock._cli.grammar import Options, UsageError
+from semlock._cli import Options, UsageError, table, verbs
 from semlock._cli.options import is_like_a_value
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._cli.grammar import OK, asks_only
+from semlock._cli import OK, asks_only
 from semlock._core import capi
 from semlock._core.identity import other_process, this_process
 from semlock._core.outcomes import BY_PROOF, TAKE_TURNS
@@ -17,8 +17,8 @@ from semlock._core.records import decode_text, encode_text
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from semlock._cli import Options
     from semlock._cli.child import Child
-    from semlock._cli.grammar import Options
     from semlock._core.compiled import semlock_lock
     from semlock._core.identity import Process
     from semlock._core.records import LockInfo

@@ -7,8 +7,7 @@ import sys
 from errno import EINVAL
 from time import monotonic
 
-from semlock._cli import systems
-from semlock._cli.grammar import BAD, CHILD, OK, OWN, SELF, UsageError
+from semlock._cli import BAD, CHILD, OK, OWN, SELF, UsageError, systems
 from semlock._cli.output import describe_refusal, print_json, say
 from semlock._cli.plain import inherited, readable
 from semlock._cli.waiting import Teller, holding_caller
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from semlock._cli.grammar import Options
+    from semlock._cli import Options
     from semlock._core.compiled import semlock_lock
     from semlock._core.identity import Process
     from semlock._core.status import LockStatus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from semlock._cli.grammar import OK, Options, UsageError
+from semlock._cli import OK, Options, UsageError
 from semlock._cli.output import describe, existing, print_json, print_line
 from semlock._cli.table import find
 from semlock._core.errors import LockRecordError

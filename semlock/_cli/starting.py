@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 
-from semlock._cli.grammar import OK, asks_only
+from semlock._cli import OK, asks_only
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from semlock._cli.grammar import Options
+    from semlock._cli import Options
 
 # The status of a free lock, for people.
 FREE = "state:    free"

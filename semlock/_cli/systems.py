@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from semlock import systems
-from semlock._cli.grammar import AUTO, OWN, UsageError
+from semlock._cli import AUTO, OWN, UsageError
 from semlock._core import inside
 from semlock._core.status import status_by
 
@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from semlock._cli.grammar import Options
+    from semlock._cli import Options
     from semlock._core.identity import Process
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus

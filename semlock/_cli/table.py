@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from semlock._cli import FOLLOWED, SHELLS
 from semlock._cli.flock_verb import FLOCK
-from semlock._cli.grammar import FOLLOWED, SHELLS
 from semlock._cli.options import (
     ALLOW,
     AUTO_REFRESH,

@@ -6,8 +6,7 @@ import os
 import sys
 
 from semlock import systems
-from semlock._cli import columns, people
-from semlock._cli.grammar import AUTO, BAD, HELD, OK, OWN, Options
+from semlock._cli import AUTO, BAD, HELD, OK, OWN, Options, columns, people
 from semlock._cli.looking import is_pattern, print_fields
 from semlock._cli.output import (
     describe,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semlock._cli.grammar import BY_SIGNAL, EXIT_CODES, NOT_EXECUTABLE, NOT_FOUND
+from semlock._cli import BY_SIGNAL, EXIT_CODES, NOT_EXECUTABLE, NOT_FOUND
 from semlock._cli.helping import columns, wrapped
 
 TYPE_CHECKING = False  # what typing says, without importing it

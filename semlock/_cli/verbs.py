@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semlock._cli.grammar import PLAIN
+from semlock._cli import PLAIN
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ sys.stdout.flush()
 sys.stderr.write(" ".join([str(code), str(again), *new]))
 """
 
-START = {"", "_cli", "_cli.grammar", "_core", "cli"}
+START = {"", "_cli", "_core", "cli"}
 CORE = {
     "_cli.plain", "_core.capi", "_core.compiled", "_core.compiled.lib", "_core.identity",
     "_core.outcomes", "_core.paths", "_core.records",

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock._cli import grammar, plain
-from semlock._cli.grammar import UsageError, read_plain
+from semlock._cli import PLAIN, UsageError, plain, read_plain
 from semlock._cli.parsing import parse
 from semlock._core import compiled, inside
 from semlock._core.identity import other_process
@@ -45,7 +44,7 @@ def test_what_is_read_without_the_table_is_read_by_it_in_the_same_way():
 
 
 def test_the_plain_verbs_are_those_of_the_table():
-    for name, place in grammar.PLAIN.items():
+    for name, place in PLAIN.items():
         assert parse([name, "a/b", *(["c"] if name == "run" else [])]).verb == name
         assert callable(
             getattr(__import__(f"semlock._cli.{place[0]}", fromlist=["x"]), place[1])
