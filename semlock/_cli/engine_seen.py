@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from semlock._cli import OK, rows, watching
-from semlock._cli.columns import coloured, columns_of, encodable
 from semlock._cli.engines import connected, described, reading
-from semlock._cli.output import print_json, write
+from semlock._cli.output import print_json
 from semlock._core.errors import LockEngineError
 from semlock._engines.found import status_of
 
@@ -78,10 +75,8 @@ def _print(names: Names, options: Options) -> None:
     if options.json:
         for row in found:
             print_json(described(row.found, len(row.waiting)))
-    elif found:
-        colour = coloured(options.color, sys.stdout)
-        for line in rows.lines(found, columns_of(sys.stdout), colour=colour, full=False):
-            write(encodable(line))
+    else:
+        rows.show(found, options)
 
 
 def watch(options: Options) -> int:

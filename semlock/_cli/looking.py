@@ -32,7 +32,6 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from semlock._cli.rows import Row
     from semlock._core.status import LockStatus
     from semlock.systems import System
 
@@ -166,18 +165,17 @@ def _let_be(found: LockStatus, waiter: Waiter, *, by_clock: bool) -> None:
 
 
 def list_locks(options: Options) -> int:
-    """List the locks in directories, and named locks."""
+    """List the locks in directories, and named locks; or those of the kernel on files."""
     from semlock._cli import rows  # noqa: PLC0415 - for those who look
 
-    if options.kernel:
-        return _list_kernel_locks(options)
-    eye = Eye(options.dialect)
+    eye = eye_of(options)
+    find = _locked_by_kernel if options.kernel else _files_of
     found: list[rows.Row] = []
     code = OK
     named = options.locks or (".",)
     for path in named:
         try:
-            files = _files_of(path)
+            files = find(path)
         except OSError as error:
             say(sentence(error))
             code = BAD
@@ -185,17 +183,26 @@ def list_locks(options: Options) -> int:
         for file in files:
             try:
                 status = eye.look(file)
-            except (LockPathError, FileNotFoundError, PermissionError):
-                continue  # no lock, gone meanwhile, or not readable
-            if status.state == "free" or not (options.all or is_lock(status, eye.seen)):
+            except OSError as error:
+                passed_over = (LockPathError, FileNotFoundError, PermissionError)
+                if options.kernel or isinstance(error, passed_over):
+                    continue  # no lock, gone meanwhile, or not readable
+                raise
+            if status.state == "free" or not (
+                options.all or options.kernel or is_lock(status, eye.seen)
+            ):
                 continue
             if options.json:
                 print_json(describe(status, eye.seen))
             else:
-                name = os.path.relpath(file) if len(named) > 1 else name_of(file)
-                found.append(rows.Row(status, eye.seen, name))
-    _print_rows(found, options)
-    if not found and code == OK and not options.json and _has_terminal():
+                short = len(named) == 1 and not options.kernel
+                found.append(
+                    rows.Row(
+                        status, eye.seen, name_of(file) if short else os.path.relpath(file)
+                    )
+                )
+    rows.show(found, options)
+    if not found and code == OK and not options.json and not options.kernel and _has_terminal():
         say(f"no lock is held in {', '.join(named)}")
     return code
 
@@ -204,44 +211,12 @@ def _has_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def _list_kernel_locks(options: Options) -> int:
-    """List the kernel's locks on files below directories, and on named files."""
-    from semlock._cli import rows  # noqa: PLC0415 - for those who look
-    from semlock._core.kernel_locks import locked_below  # noqa: PLC0415
+def _locked_by_kernel(path: str) -> list[str]:
+    """Give the files below a directory that the kernel has locks on, or the named file."""
+    from semlock._core.kernel_locks import locked_below  # noqa: PLC0415 - for --kernel
 
-    eye = eye_of(options)
-    found: list[rows.Row] = []
-    code = OK
-    for path in options.locks or (".",):
-        try:
-            existing(path, "directory or file")
-            files = locked_below(path) if os.path.isdir(path) else [os.path.abspath(path)]
-        except OSError as error:
-            say(sentence(error))
-            code = BAD
-            continue
-        for file in files:
-            with contextlib.suppress(OSError):  # gone meanwhile, or not readable
-                status = eye.look(file)
-                if status.state == "free":
-                    continue
-                if options.json:
-                    print_json(describe(status, None))
-                else:
-                    found.append(rows.Row(status, None, os.path.relpath(file)))
-    _print_rows(found, options)
-    return code
-
-
-def _print_rows(found: list[Row], options: Options) -> None:
-    """Write a table of locks for people."""
-    from semlock._cli import columns, rows  # noqa: PLC0415 - for those who look
-
-    if found:
-        width = columns.columns_of(sys.stdout)
-        colour = columns.coloured(options.color, sys.stdout)
-        for line in rows.lines(found, width, colour=colour, full=False):
-            write(columns.encodable(line))
+    existing(path, "directory or file")
+    return locked_below(path) if os.path.isdir(path) else [os.path.abspath(path)]
 
 
 def is_pattern(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from semlock._cli.columns import (
@@ -11,11 +12,15 @@ from semlock._cli.columns import (
     GAP,
     PLAIN,
     REVERSE,
+    coloured,
+    columns_of,
     duration,
+    encodable,
     fit,
     layout,
 )
 from semlock._cli.looking import is_lock, lock_files, name_of
+from semlock._cli.output import write
 from semlock._cli.systems import Eye
 from semlock._core.errors import LockPathError
 from semlock._core.queues import waiters
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from semlock._cli import Options
     from semlock._core.status import LockStatus, StrPath
     from semlock.systems import System
 
@@ -97,6 +103,14 @@ def _host() -> str:
     from semlock._core.identity import this_process  # noqa: PLC0415 - read once it is needed
 
     return this_process().host
+
+
+def show(found: list[Row], options: Options) -> None:
+    """Write a table of locks for people, if there are any."""
+    if found:
+        colour = coloured(options.color, sys.stdout)
+        for line in lines(found, columns_of(sys.stdout), colour=colour, full=False):
+            write(encodable(line))
 
 
 class Directory:

@@ -244,7 +244,7 @@ def _refuse_what_excludes_each_other(options: Options) -> None:
         if options.slots is not None or options.dialect not in (None, OWN):
             word = "--dialect" if options.slots is None else "--slots"
             wrong = f"--kernel and {word} exclude each other"
-        elif asks_for_more(options):
+        elif systems.of_systems(options):
             wrong = "--kernel locks are of no lock system: leave the options of those out"
     elif has_part and len(parts) > 1:
         wrong = f"{parts[0]} and {parts[1]} exclude each other"
@@ -258,15 +258,6 @@ def _refuse_what_excludes_each_other(options: Options) -> None:
         wrong = "a lock is named twice, which would wait for itself"
     if wrong:
         raise UsageError(wrong, find("run"))
-
-
-def asks_for_more(options: Options) -> bool:
-    """Tell whether something was asked for that only other lock systems have."""
-    given = (
-        options.stale, options.owner, options.user, options.session, options.token_file,
-        options.ttl, options.environment, options.purpose, options.allow or None,
-    )  # fmt: skip
-    return any(value is not None for value in given)
 
 
 def say_refusal(error: LockTimeoutError | LockHeldError, options: Options) -> None:

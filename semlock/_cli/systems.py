@@ -99,8 +99,8 @@ def policy_of(options: Options, system: System) -> Policy | None:
     return system.stale() if options.stale is None else system.stale(options.stale or None)
 
 
-def asked(options: Options, system: System) -> dict[str, Any]:
-    """Give the options that only some systems have; ``UsageError`` for other systems."""
+def of_systems(options: Options) -> dict[str, Any]:
+    """Give what a call names of the options that only some systems have."""
     given = {
         "stale": options.stale,
         "owner": options.owner,
@@ -112,7 +112,12 @@ def asked(options: Options, system: System) -> dict[str, Any]:
         "purpose": options.purpose,
         "allow": options.allow or None,
     }
-    more = {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def asked(options: Options, system: System) -> dict[str, Any]:
+    """Give the options that only some systems have; ``UsageError`` for other systems."""
+    more = of_systems(options)
     if not more:
         return more
     from semlock._cli.table import find  # noqa: PLC0415
