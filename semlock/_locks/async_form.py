@@ -16,7 +16,7 @@ from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
 from semlock._locks.acquired import OWN_TIMEOUT
 from semlock._waiting.hub import Parked, hub_here, is_line_here, trio_here
-from semlock._waiting.line import crowded
+from semlock._waiting.sleeping import crowded
 from semlock._waiting.steps import run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it

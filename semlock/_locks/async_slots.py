@@ -12,7 +12,7 @@ from semlock._locks.slots import SlotLock
 from semlock._stores.async_file import rules_of
 from semlock._waiting.async_waiter import waiter_here
 from semlock._waiting.hub import released_here
-from semlock._waiting.line import crowded
+from semlock._waiting.sleeping import crowded
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from semlock._core.outcomes import FAIR, NO_TURNS, TAKE_TURNS
 from semlock._waiting.async_waiter import AsyncWaiter
 from semlock._waiting.hub import hub_here, released_here
-from semlock._waiting.line import crowded
+from semlock._waiting.sleeping import crowded
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from semlock._locks.async_lock import AsyncFileForm
 from semlock._locks.lock import called_by_its_name
 from semlock._systems.system_lock import SystemLock
 from semlock._systems.task_reclaim import checked_allow
-from semlock._waiting.line import crowded
+from semlock._waiting.sleeping import crowded
 from semlock._waiting.steps import run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -8,8 +8,7 @@ from semlock._core import capi, events, inside
 from semlock._core.seconds import saturated
 from semlock._core.waits import Wait
 from semlock._waiting.hub import hub_here
-from semlock._waiting.line import Line
-from semlock._waiting.sleeping import NEVER
+from semlock._waiting.sleeping import NEVER, Line
 from semlock._waiting.steps import FIRST_PAUSE, LONGEST_PAUSE, PAUSE_GROWTH, chance
 from semlock._waiting.waiter import CORE_LOOKS, LOST_RACES, Waiter
 

@@ -14,8 +14,7 @@ from contextvars import Context
 from weakref import WeakSet, ref
 
 from semlock._core import capi, registry, waits
-from semlock._waiting.line import Gate, crowded
-from semlock._waiting.sleeping import Bells, Sleeper, Timers
+from semlock._waiting.sleeping import Bells, Gate, Sleeper, Timers, crowded
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._core.waits import Wait
-    from semlock._waiting.line import Line
+    from semlock._waiting.sleeping import Line
 
 # A loop's timer is not set for longer, since some loops can't.
 _LONGEST_TIMER = 3600.0

@@ -16,7 +16,6 @@ from semlock import AsyncLock, AsyncSharedLock, AsyncSlotLock, Lock
 from semlock._core import capi, waits
 from semlock._locks import base, reading, slots
 from semlock._waiting import hub as _hub
-from semlock._waiting import line
 from semlock._waiting import sleeping as _sleeping
 from semlock._waiting.hub import hub_here
 from support import Child, in_a_fork, trio_or_skip, wait_until
@@ -472,8 +471,6 @@ thread.start()""")
 
 @queues_by_fifo
 def test_a_bell_is_not_taken_for_another_one_of_its_number():
-    from semlock._waiting.sleeping import Bells
-
     rung = []
 
     class Listener:
@@ -483,7 +480,7 @@ def test_a_bell_is_not_taken_for_another_one_of_its_number():
         def look(self):
             rung.append(self.name)
 
-    bells = Bells()
+    bells = _sleeping.Bells()
     one, other = Listener("one"), Listener("other")
     first = os.pipe()
     bells.listen(first[0], one)
@@ -554,12 +551,12 @@ def test_who_may_hold_up_a_loop_is_counted_in_its_line_only(path):
     """The list of lines that says whether to look for one at all is empty when no task waits."""
 
     async def main():
-        assert not line.crowded
+        assert not _sleeping.crowded
         async with AsyncLock(path, **FAST):
             waits = asyncio.create_task(AsyncLock(path, **FAST).acquire())
             await sleeping(waits)
-            assert line.crowded == {id(hub_here())}
+            assert _sleeping.crowded == {id(hub_here())}
         async with await waits:
-            assert not line.crowded
+            assert not _sleeping.crowded
 
     run(main)

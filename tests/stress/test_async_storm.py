@@ -175,7 +175,6 @@ _MODULES = (
     "_stores/async_file.py",
     "_waiting/async_waiter.py",
     "_waiting/hub.py",
-    "_waiting/line.py",
     "_waiting/sleeping.py",
 )
 

@@ -20,7 +20,7 @@ from semlock._core import capi, waits
 from semlock._locks import many
 from semlock._waiting import async_waiter
 from semlock._waiting import hub as _hub
-from semlock._waiting import line as _line
+from semlock._waiting import sleeping as _line
 from support import Child, in_a_fork, take_away, trio_or_skip
 
 # There a loop can listen to nothing that tells of changes: see test_windows.py for its waits.
