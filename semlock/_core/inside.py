@@ -7,6 +7,7 @@ which needs no Python frame.
 
 from __future__ import annotations
 
+import sys
 from _operator import attrgetter
 
 from semlock._core.outcomes import FAIR
@@ -15,7 +16,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType
-    from typing import Any
+    from typing import Any, TypeVar
 
     from semlock._core.capi import Record
     from semlock._core.compiled import semlock_lock
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus
     from semlock._core.verdicts import Policy
+
+    T = TypeVar("T", bound=Callable[..., Any])
 
 
 # ---------------------------------------------------------------- acquiring and releasing
@@ -115,6 +118,45 @@ def forget_after_fork(lock: Any) -> None:
 def lend(lock: Any, fd: int) -> None:
     """Have a kernel lock use a descriptor of the caller, which leads to the lock's path."""
     lock._lend(fd)
+
+
+# ---------------------------------------------------------------- the end of a block
+
+# In CPython 3.11 and later a function's own first bytecode is RESUME 0, behind some that make its
+# cells.  RESUME 2 stands behind `yield from`.
+_HAS_RESUME = sys.implementation.name == "cpython" and sys.version_info >= (3, 11)
+_RESUME, _AT_START = (lambda: None).__code__.co_code[:2]
+_BEHIND_YIELD_FROM = 2
+
+
+def unstruck(function: T) -> T:
+    """Let no handler of a signal run before the function's first statement.
+
+    CPython runs handlers at the first bytecode of a function, ``RESUME 0``, which no ``try`` of the
+    function covers.  What a handler raises there, as for Ctrl-C, would end an ``__exit__`` that
+    has released nothing.  At a ``RESUME 2`` it runs none; there is no other difference.
+    """
+    if _HAS_RESUME:
+        text = bytearray(function.__code__.co_code)
+        at = text[::2].index(_RESUME) * 2 + 1
+        if text[at] == _AT_START:
+            text[at] = _BEHIND_YIELD_FROM
+            function.__code__ = function.__code__.replace(co_code=bytes(text))
+    return function
+
+
+@unstruck
+def found(find: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that finds what the caller is about to release.
+
+    If an exception of a signal's handler ends it, what it finds is released here.
+    """
+    try:
+        return find(*arguments)
+    except BaseException:
+        if (part := find(*arguments)) is not None:
+            end(part)
+        raise
 
 
 # ---------------------------------------------------------------- who holds it

@@ -9,6 +9,7 @@ import sys
 
 from semlock._core import explain, inside
 from semlock._core.capi import this_thread
+from semlock._core.inside import found, unstruck
 from semlock._core.options import refuse_unknown, told_of
 from semlock._engines.engine import READERS
 from semlock._engines.found import status_of
@@ -128,20 +129,27 @@ class InParts(Acquirable):
         won: bool = self._carry_out(self._trying(room, frame))
         return won
 
+    @unstruck
     def release(self) -> None:
         """Release what the caller holds."""
-        part, me = self._held(), self._me()
+        part = self._to_release()
         try:
             part.release()
         finally:
-            self._left(me, part)
+            self._left(self._me(), part)
 
+    @unstruck
     def __exit__(self, *error: object) -> None:
-        part, me = self._held(), self._me()
+        part = self._to_release()
         try:
             part.__exit__(*error)
         finally:
-            self._left(me, part)
+            self._left(self._me(), part)
+
+    @unstruck
+    def _to_release(self) -> Any:
+        part = found(lambda: self._parts.get(self._me()))
+        return self._held() if part is None else part
 
     def _left(self, me: object, part: Any) -> None:
         if not part.held and self._parts.get(me) is part:

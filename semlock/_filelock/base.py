@@ -11,6 +11,7 @@ import os
 from _thread import RLock
 from time import monotonic, sleep
 
+from semlock._core.inside import unstruck
 from semlock._filelock.context import Context, OfAllThreads, PerThread, quietly
 from semlock._filelock.errors import Timeout
 from semlock._filelock.making import FileLockMeta
@@ -293,6 +294,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
 
     # ------------------------------------------------------------------ releasing
 
+    @unstruck
     def release(self, force: bool = False) -> None:
         """Release the lock once; with ``force`` as often as it is held, by ended threads too."""
         before: int | None = None
@@ -360,6 +362,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         self.acquire()
         return self
 
+    @unstruck
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -368,6 +371,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
     ) -> None:
         self._release_in_context(exc_value)
 
+    @unstruck
     def _release_in_context(self, error: BaseException | None) -> None:
         try:
             self.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from semlock._core import registry
+from semlock._core.inside import unstruck
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class AcquireReturnProxy:
     def __enter__(self) -> Any:
         return self.lock
 
+    @unstruck
     def __exit__(
         self,
         exc_type: type[BaseException] | None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from semlock._core.inside import unstruck
+
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +37,11 @@ class Acquired:
     lock: Any
 
     def __enter__(self) -> Any:
+        if not self.lock.held:
+            self.lock.check()  # an error that says why
         return self.lock
 
+    @unstruck
     def __exit__(self, *error: object) -> None:
         self.lock.__exit__(*error)
 

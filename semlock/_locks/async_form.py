@@ -11,6 +11,7 @@ import sys
 from collections.abc import Coroutine
 from weakref import ref
 
+from semlock._core import explain
 from semlock._core.outcomes import HELD, MINE, NESTED, OK
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
@@ -152,6 +153,8 @@ class AsyncAcquired:
     lock: Any
 
     async def __aenter__(self) -> Any:
+        if not self.lock.held:
+            raise explain.not_held_error(self.lock)
         return self.lock
 
     async def __aexit__(self, *error: object) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 
 from semlock._core import capi, inside
+from semlock._core.errors import NotHeldError
 from semlock._locks.acquired import OWN_TIMEOUT
 from semlock._locks.async_form import Acquiring, AsyncForm, ForTasks, this_task
 from semlock._waiting.hub import Parked, hub_here, is_line_here
@@ -66,17 +67,22 @@ class Holding:
     timeouts run the guarded code in a task of its own.
     """
 
-    __slots__ = ("_leave", "_lock", "_me")
+    __slots__ = ("_leave", "_lock", "_me", "_over")
 
     def __init__(self, lock: HeldByTasks, me: object, leave: Callable[..., Any]) -> None:
         self._lock = lock
         self._me = me
         self._leave = leave
+        self._over = False
 
     async def __aenter__(self) -> Any:
+        if self._over:
+            path = self._lock.path  # type: ignore[attr-defined]  # all locks have one
+            raise NotHeldError(f"{path} is not held here: its block has ended", path=path)
         return self._lock
 
     async def __aexit__(self, *error: object) -> None:
+        self._over = True
         await as_awaited(self._leave(self._me, *error))
 
 

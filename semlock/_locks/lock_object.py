@@ -11,6 +11,7 @@ from time import monotonic, sleep
 
 from semlock._core import events, explain
 from semlock._core.errors import LockLostError, LockLostWarning
+from semlock._core.inside import unstruck
 from semlock._core.options import WithOptions
 from semlock._core.outcomes import FORKED, FREE, GUARDED, LOST, NESTED, OK, OTHER_THREAD
 from semlock._core.seconds import GUARD_PATIENCE
@@ -90,6 +91,7 @@ class LockObject(WithOptions, Store):
 
     # ------------------------------------------------------------------ letting go
 
+    @unstruck
     def release(self) -> None:
         """Release the lock.
 
@@ -100,6 +102,7 @@ class LockObject(WithOptions, Store):
         if outcome not in _HAD:
             self._finish_release(outcome)
 
+    @unstruck
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -124,6 +127,7 @@ class LockObject(WithOptions, Store):
 
             warn(str(lost), LockLostWarning, stacklevel=3)
 
+    @unstruck
     def _let_go_whole(self) -> int:
         """Release once, also if an interrupt comes before that is done."""
         endings = self._native.endings

@@ -15,6 +15,7 @@ from time import monotonic
 
 from semlock._core import capi, explain, inside
 from semlock._core.errors import LockTimeoutError
+from semlock._core.inside import found, unstruck
 from semlock._core.options import made_by, refuse_unknown, told_of
 from semlock._core.paths import READERS
 from semlock._locks import mine as _mine
@@ -189,19 +190,26 @@ class SharedLock(Reading):
             raise explain.not_held_error(self._writer)
         return mine
 
+    @unstruck
     def release(self) -> None:
         """Release what this thread holds; the errors are those of ``Lock.release``."""
-        mine = self._held()
+        mine = found(self._mine)
+        if mine is None:
+            raise explain.not_held_error(self._writer)
         try:
             mine.release()
         finally:
             self._left(self._me(), mine)
 
+    @unstruck
     def __exit__(self, *error: object) -> None:
-        self._leave(self._me(), *error)
+        self._leave(None, *error)
 
+    @unstruck
     def _leave(self, me: object, *error: Any) -> None:
-        mine = self._mine(me)
+        mine = found(self._mine, me)
+        if me is None:
+            me = self._me()
         if mine is None:
             reader = self._readers.get(me)
             if inside.forked(self._writer) or (reader is not None and inside.forked(reader)):

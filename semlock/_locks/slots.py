@@ -7,6 +7,7 @@ import sys
 
 from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
+from semlock._core.inside import found, unstruck
 from semlock._core.options import made_by, refuse_unknown, told_of
 from semlock._locks.base import Acquirable
 from semlock._locks.lock import SAFE, Lock
@@ -281,16 +282,22 @@ class SlotLock(Acquirable):
             raise explain.not_held_error(self._head)
         return mine
 
+    @unstruck
     def release(self) -> None:
         """Release this thread's slot; the errors are those of ``Lock.release``."""
-        self._held_slot().release()
+        mine = found(self._mine)
+        if mine is None:
+            raise explain.not_held_error(self._head)
+        mine.release()
         capi.burst_released(inside.native(self._head))
 
+    @unstruck
     def __exit__(self, *error: object) -> None:
         self._leave(None, *error)
 
+    @unstruck
     def _leave(self, me: object, *error: Any) -> None:
-        mine = self._mine(me)
+        mine = found(self._mine, me)
         if mine is None:
             if any(inside.forked(lock) for lock in self._locks):
                 return  # the parent process entered the block, and still holds the slot

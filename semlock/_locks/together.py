@@ -7,6 +7,7 @@ from time import monotonic
 
 from semlock._core import explain, inside
 from semlock._core.errors import LockTimeoutError
+from semlock._core.inside import unstruck
 from semlock._core.seconds import checked_timeout
 from semlock._locks.many import TWICE, distinct, is_mine, is_plain, try_many
 from semlock._waiting.steps import chance
@@ -125,31 +126,36 @@ class AllAcquired:
         self._call = call  # the place of the call that returns this
 
     def __enter__(self) -> tuple[Any, ...]:
+        for lock in self.locks:
+            if not lock.held:
+                lock.check()  # an error that says why
         return self.locks
 
+    @unstruck
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if type(self) is _JustAcquired:
-            # An exception of a signal handler is lost in __del__, so this class has none.
-            self.__class__ = AllAcquired  # type: ignore[assignment]
         first: BaseException | None = None
         try:
+            if type(self) is _JustAcquired:
+                # An exception of a signal handler is lost in __del__, so this class has none.
+                self.__class__ = AllAcquired  # type: ignore[assignment]
             for lock in reversed(self._several.locks):
                 try:
                     lock.__exit__(kind, error, traceback)
                 except BaseException as failure:  # noqa: BLE001, PERF203 - the others must go too
                     first = first or failure
         except BaseException:
-            self._several.let_go()  # an interrupt between two of them
+            self._several.let_go()  # an interrupt outside of each release
             raise
         if first is not None:
             self._several.let_go()  # an interrupt may have come before one was released
             raise first
 
+    @unstruck
     def release(self) -> None:
         """Release all of them; the first error is raised after the last release."""
         self.__exit__(None, None, None)

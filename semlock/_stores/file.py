@@ -13,6 +13,7 @@ import sys
 from semlock._core import capi, events, explain, registry, waits
 from semlock._core.capi import BURSTS, POOL, release_lock, this_thread, try_anyway, try_lock
 from semlock._core.errors import LockTimeoutError
+from semlock._core.inside import unstruck
 from semlock._core.options import taken
 from semlock._core.outcomes import BY_CALLER, FAIR, KEPT, NESTED, NO_TURNS, OK
 from semlock._core.paths import absolute, engine_of
@@ -158,6 +159,7 @@ class InFiles(FileRecord):
             self._undo(before)
             raise
 
+    @unstruck
     def release(self) -> None:
         """Release the lock.
 
@@ -176,6 +178,7 @@ class InFiles(FileRecord):
         if outcome not in _HAD:
             self._finish_release(outcome)
 
+    @unstruck
     def __exit__(
         self,
         kind: type[BaseException] | None,

@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 from semlock._core import registry
 from semlock._core.errors import LockLostError, LockLostWarning, NotHeldError
+from semlock._core.inside import unstruck
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -160,11 +161,19 @@ class FileLockHandle:
         """The absolute path of the target, with the links of its directory resolved."""
         return self.lock.normalized_target_path
 
+    @unstruck
     def release(self) -> None:
         """Release the lock, if no other handle of a reentrant acquisition has it."""
-        held = self._state.leave(self)
-        if held is not None:
-            self._state.let_go(held)
+        state = self._state
+        try:
+            held = state.leave(self)
+            if held is not None:
+                state.let_go(held)
+        except BaseException:
+            held = state.leave(self)
+            if held is not None:  # an interrupt came before it was released
+                state.end(held)
+            raise
 
     async def release_async(self) -> None:
         """Release as ``release`` does, without blocking the event loop."""
@@ -175,6 +184,7 @@ class FileLockHandle:
     def __enter__(self) -> Self:
         return self
 
+    @unstruck
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self.release()

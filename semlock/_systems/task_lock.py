@@ -9,6 +9,7 @@ from time import monotonic
 from semlock._core import capi
 from semlock._core.errors import LockLostError, LockTimeoutError, SemlockError
 from semlock._core.identity import this_process
+from semlock._core.inside import unstruck
 from semlock._core.json_records import iso_time
 from semlock._core.options import DEFAULTS
 from semlock._core.outcomes import BY_CALLER
@@ -320,6 +321,7 @@ class TaskLock(TakingOver):
             self._note_lost()
             raise
 
+    @unstruck
     def release(self) -> None:
         """Release the lock; ``LockLostError`` if it was taken meanwhile."""
         endings, depth = self._native.endings, self._native.depth
@@ -332,6 +334,7 @@ class TaskLock(TakingOver):
             raise
         self._note_released(endings, depth)
 
+    @unstruck
     def __exit__(
         self,
         kind: type[BaseException] | None,

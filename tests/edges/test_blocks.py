@@ -1,0 +1,133 @@
+"""A ``with`` block has its lock from beginning to end, and behind it the lock is released."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+
+import pytest
+
+import semlock
+from semlock import filelock, sidecar, task
+
+pytestmark = [
+    pytest.mark.leaves("kept"),
+    pytest.mark.skipif(sys.platform == "win32", reason="no signals"),
+]
+
+
+class StruckError(Exception):
+    """What the handler of a signal raises."""
+
+
+FORMS = {
+    "Lock": semlock.Lock,
+    "acquire": lambda path: semlock.Lock(path).acquire(),
+    "nested": lambda path: semlock.Lock(path, reentrant=True),
+    "SlotLock": lambda path: semlock.SlotLock(path, 2),
+    "SlotLock.acquire": lambda path: semlock.SlotLock(path, 2).acquire(),
+    "SharedLock": semlock.SharedLock,
+    "SharedLock.acquire": lambda path: semlock.SharedLock(path).acquire(),
+    "shared": lambda path: semlock.SharedLock(path).shared(),
+    "exclusive": lambda path: semlock.SharedLock(path).exclusive(),
+    "KernelLock": semlock.KernelLock,
+    "acquire_all": lambda path: semlock.acquire_all(
+        [semlock.Lock(path), semlock.Lock(f"{path}2")]
+    ),
+    "TaskLock": lambda path: task.TaskLock(path, "a"),
+    "acquire_file_lock": lambda path: sidecar.acquire_file_lock(path),
+    "FileLock": filelock.FileLock,
+    "FileLock.acquire": lambda path: filelock.FileLock(path).acquire(),
+}
+
+
+@pytest.fixture
+def striking():
+    """Have a handler that raises, and what sends its signal without a bytecode that runs it."""
+
+    def handler(*_):
+        raise StruckError
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    send = ctypes.CDLL(None)["raise"]
+    yield lambda: map(send, [signal.SIGUSR1])
+    signal.signal(signal.SIGUSR1, before)
+
+
+def leave_as_a_signal_comes(block, strike):
+    with block:
+        (_,) = strike  # no handler runs at the end of this, but at the beginning of __exit__()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="handlers run between any two bytecodes")
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="other bytecodes")
+@pytest.mark.parametrize("form", FORMS)
+def test_a_signal_as_a_block_ends_leaves_no_lock_held(tmp_path, striking, form):
+    path = str(tmp_path / "a.lock")
+    block = FORMS[form](path)
+    with pytest.raises(StruckError):
+        leave_as_a_signal_comes(block, striking())
+    again = FORMS[form](path)  # by another object, which would wait for what is left
+    with again:
+        pass
+
+
+def released(lock, block):
+    with block:
+        assert lock.held
+    return block
+
+
+@pytest.mark.parametrize("make", [semlock.Lock, semlock.SharedLock, semlock.KernelLock])
+def test_a_block_of_a_lock_that_was_released_is_not_entered(tmp_path, make):
+    lock = make(tmp_path / "a.lock")
+    block = released(lock, lock.acquire())
+    with pytest.raises(semlock.NotHeldError), block:
+        pytest.fail("the block ran without its lock")
+    block = lock.acquire()
+    lock.release()
+    with pytest.raises(semlock.NotHeldError), block:
+        pytest.fail("the block ran without its lock")
+
+
+def test_nor_is_one_of_slots_or_of_several_locks(tmp_path):
+    slots = semlock.SlotLock(tmp_path / "a.lock", 2)
+    several = [semlock.Lock(tmp_path / name) for name in ("b.lock", "c.lock")]
+    for lock, block in ((slots, slots.acquire()), (several[0], semlock.acquire_all(several))):
+        released(lock, block)
+        with pytest.raises(semlock.NotHeldError), block:
+            pytest.fail("the block ran without its lock")
+
+
+def test_a_child_enters_no_block_of_its_parents_lock(tmp_path):
+    block = semlock.Lock(tmp_path / "a.lock").acquire()
+    child = os.fork()
+    if child == 0:
+        try:
+            with block:
+                os._exit(1)
+        except semlock.NotHeldError:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    with block:
+        pass
+
+
+@pytest.mark.parametrize(
+    "make",
+    [semlock.AsyncLock, semlock.AsyncSharedLock, lambda path: semlock.AsyncSlotLock(path, 2)],
+)
+def test_a_tasks_block_is_not_entered_twice(tmp_path, make):
+    async def main():
+        lock = make(tmp_path / "a.lock")
+        block = await lock.acquire()
+        async with block:
+            assert lock.held
+        with pytest.raises(semlock.NotHeldError):
+            async with block:
+                pytest.fail("the block ran without its lock")
+
+    asyncio.run(main())
