@@ -169,6 +169,8 @@ def _passed_over(seen: _Seen) -> int | None:
     # output or input, or is part of such a copy.
     last = None
     for copy, original in _copies(seen):
+        if copy.comm != original.comm and copy.comm in _WRAPPERS:
+            return original.pid  # busybox runs find and the like in a copy of its shell
         from semlock._cli.subshells import is_awaited, is_piped  # noqa: PLC0415 - for a copy
 
         piped = is_piped(copy.pid, original.pid)

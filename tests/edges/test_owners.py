@@ -161,6 +161,14 @@ def test_a_script_releases_what_it_took(shell, place):
     assert not (place / "the.lock").exists()
 
 
+@pytest.mark.parametrize("way", ["find", "xargs", "timeout"])
+def test_what_busybox_runs_in_a_copy_of_its_shell_is_passed_over(way, place, monkeypatch):
+    skip_without("busybox")
+    (place / "ash").symlink_to(shutil.which("busybox"))
+    monkeypatch.setenv("PATH", f"{place}{os.pathsep}{os.environ['PATH']}")
+    belongs_to_the_script("ash", PASSED_OVER[way], place)
+
+
 # By default the ways that each shell reads by itself; another program is one in all of them.
 OF_THE_SHELL = ("plain", "a ", "backquotes", "the end", "sh -c")
 
