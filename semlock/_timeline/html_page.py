@@ -14,7 +14,7 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from semlock._timeline.reading import Mark, Span, Trace
+    from semlock._timeline.reading import Span, Trace
     from semlock._timeline.report import Convoy
 
 
@@ -36,7 +36,7 @@ def _data(trace: Trace, lanes: Lanes) -> dict[str, Any]:
         {
             "name": lane.name,
             "bars": [_bar(span, lanes, by_process=True) for span in lane.holds],
-            "marks": [_mark(mark) for mark in lane.marks],
+            "marks": [[mark.at, mark.said] for mark in lane.marks],
             "convoys": [_convoy(convoy, lanes) for convoy in lane.convoys],
             "queue": lane.depths,
             "most": lane.most,
@@ -57,7 +57,7 @@ def _data(trace: Trace, lanes: Lanes) -> dict[str, Any]:
                 {
                     "label": row.label,
                     "bars": [_bar(span, lanes, by_process=False) for span in row.spans],
-                    "marks": [_mark(mark) for mark in row.marks],
+                    "marks": [[mark.at, mark.said] for mark in row.marks],
                     "colour": process_lane.process.number,
                 }
             )
@@ -83,18 +83,11 @@ def _bar(span: Span, lanes: Lanes, *, by_process: bool) -> list[Any]:
         kind = 2 if span.ended in ("killed", "lost", "open") else 1
     label = printable(span.tag)
     if by_process:
-        label = (
-            f"{printable(span.process.name)}: {label}"
-            if label
-            else printable(span.process.name)
-        )
+        name = printable(span.process.name)
+        label = f"{name}: {label}" if label else name
     number = span.process.number
     return [span.begin, span.end, kind, number, words(span, lanes.names), label]
 
 
 def _convoy(convoy: Convoy, lanes: Lanes) -> list[Any]:
     return [convoy.begin, convoy.end, convoy_in_words(convoy, lanes.names)]
-
-
-def _mark(mark: Mark) -> list[Any]:
-    return [mark.at, printable(f"{mark.process.name} {mark.text}")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from semlock._core.records import printable
 from semlock._timeline.report import (
     blocker,
@@ -54,25 +56,21 @@ class LockLane:
         ]
 
 
+@dataclass(slots=True)
 class Row:
     """The waits and holds of one lock by one thread or task."""
 
-    __slots__ = ("label", "marks", "spans")
-
-    def __init__(self, label: str) -> None:
-        self.label = label
-        self.spans: list[Span] = []
-        self.marks: list[Mark] = []
+    label: str
+    spans: list[Span] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
 
 
+@dataclass(slots=True)
 class ProcessLane:
     """A process, with a row for each lock that one of its threads or tasks uses."""
 
-    __slots__ = ("process", "rows")
-
-    def __init__(self, process: Process) -> None:
-        self.process = process
-        self.rows: dict[tuple[str, str], Row] = {}
+    process: Process
+    rows: dict[tuple[str, str], Row] = field(default_factory=dict)
 
 
 class Lanes:

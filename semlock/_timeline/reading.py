@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from statistics import median
 
 from semlock._core.errors import LockRecordError
+from semlock._core.records import printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -26,18 +28,16 @@ if TYPE_CHECKING:
 _SAME_CLOCK = 1_000_000_000
 
 
+@dataclass(slots=True, eq=False)
 class Process:
     """A process of the trace: its number, its program, and when it was seen."""
 
-    __slots__ = ("begin", "command", "end", "exited", "number", "pid")
-
-    def __init__(self, pid: int, number: int, command: str, begin: int) -> None:
-        self.pid = pid
-        self.number = number
-        self.command = command
-        self.begin = begin
-        self.end = begin
-        self.exited = False
+    pid: int
+    number: int
+    command: str
+    begin: int
+    end: int
+    exited: bool = False
 
     @property
     def name(self) -> str:
@@ -45,6 +45,7 @@ class Process:
         return f"{self.command} {self.pid}".strip()
 
 
+@dataclass(slots=True, eq=False)
 class Span:
     """A hold or a wait: the lock, the process, the times, and how it ended.
 
@@ -52,25 +53,16 @@ class Span:
     never released it, and ``"open"`` if the trace has no end.
     """
 
-    __slots__ = (
-        "begin", "behind", "end", "ended", "holds", "lock", "process", "tag", "token", "worker",
-    )  # fmt: skip
-
-    def __init__(
-        self, lock: str, process: Process, worker: str, begin: int, *, holds: bool, tag: str
-    ) -> None:
-        self.lock = lock
-        self.process = process
-        self.worker = worker
-        self.begin = begin
-        self.end = begin
-        self.ended = "open"
-        self.holds = holds
-        self.tag = tag
-        # The PID of the holder when a wait began, if known.
-        self.behind: int | None = None
-        # The token of a hold.
-        self.token: str | None = None
+    lock: str
+    process: Process
+    worker: str
+    begin: int
+    end: int
+    holds: bool
+    tag: str
+    ended: str = "open"
+    behind: int | None = None  # the PID of the holder when a wait began, if known
+    token: str | None = None  # of a hold
 
     @property
     def length(self) -> int:
@@ -83,20 +75,21 @@ class Span:
         return f"{self.process.name} {self.worker}".strip()
 
 
+@dataclass(slots=True, eq=False)
 class Mark:
     """A single event: a reclaim, a loss, a refresh, a timeout."""
 
-    __slots__ = ("at", "kind", "lock", "process", "text", "worker")
+    kind: str
+    lock: str
+    process: Process
+    worker: str
+    at: int
+    text: str
 
-    def __init__(
-        self, kind: str, lock: str, process: Process, worker: str, at: int, text: str
-    ) -> None:
-        self.kind = kind
-        self.lock = lock
-        self.process = process
-        self.worker = worker
-        self.at = at
-        self.text = text
+    @property
+    def said(self) -> str:
+        """What is said of it where its lock is named already."""
+        return printable(f"{self.process.name} {self.text}")
 
 
 class Trace:
@@ -225,7 +218,9 @@ class _Reader:
                 self._exit(process, process.end)
             command = event.get("command", "") if starts else ""
             number = len(self._trace.processes)
-            process = self._processes[pid] = Process(pid, number, command, event["at"])
+            process = self._processes[pid] = Process(
+                pid, number, command, event["at"], event["at"]
+            )
             self._trace.processes.append(process)
         elif starts:
             process.command = event.get("command", "")
@@ -261,7 +256,8 @@ class _Reader:
             self._asked[key] = event
         elif kind == "wait":
             asked = self._asked.get(key, event)
-            span = Span(lock, process, worker, asked["at"], holds=False, tag=_tag(event))
+            began = asked["at"]
+            span = Span(lock, process, worker, began, began, holds=False, tag=_tag(event))
             holder = event.get("holder")
             span.behind = holder if isinstance(holder, int) else None
             if key in self._waits:
@@ -273,7 +269,7 @@ class _Reader:
         elif kind == "acquire":
             self._stop_waiting(key, at, kind)
             self._stop_holding(lock, at, "killed")
-            span = Span(lock, process, worker, at, holds=True, tag=_tag(event))
+            span = Span(lock, process, worker, at, at, holds=True, tag=_tag(event))
             span.token = event.get("token")
             self._holds[lock] = span
             self._trace.holds.append(span)

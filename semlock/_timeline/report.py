@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 from itertools import accumulate
 
 from semlock._core.records import printable
@@ -76,20 +77,18 @@ def blocker(trace: Trace, wait: Span) -> Span | None:
     )
 
 
+@dataclass(slots=True, eq=False)
 class Convoy:
     """A time in which at least two waited for a lock."""
 
-    __slots__ = ("begin", "end", "held", "holds", "lock", "longest", "most", "waiters")
-
-    def __init__(self, lock: str, begin: int, end: int, most: int) -> None:
-        self.lock = lock
-        self.begin = begin
-        self.end = end
-        self.most = most
-        self.waiters = 0
-        self.holds = 0
-        self.held = 0
-        self.longest: Span | None = None
+    lock: str
+    begin: int
+    end: int
+    most: int
+    waiters: int = 0
+    holds: int = 0
+    held: int = 0
+    longest: Span | None = None
 
     @property
     def length(self) -> int:
@@ -195,11 +194,16 @@ def _count(number: int, one: str, more: str = "") -> str:
     return f"{number} {one if number == 1 else more or one + 's'}"
 
 
+def _lengths(trace: Trace, lock: str) -> tuple[list[int], list[int]]:
+    """Give how long a lock was held and waited for, each time."""
+    held = [hold.length for hold in trace.holds if hold.lock == lock]
+    return held, [wait.length for wait in trace.waits if wait.lock == lock]
+
+
 def _table(trace: Trace, names: dict[str, str]) -> list[str]:
     rows = [("Lock", "holds", "busy", "median hold", "waits", "median wait", "longest wait")]
     for lock in sorted(trace.locks, key=lambda path: names[path]):
-        held = [hold.length for hold in trace.holds if hold.lock == lock]
-        waited = [wait.length for wait in trace.waits if wait.lock == lock]
+        held, waited = _lengths(trace, lock)
         rows.append(
             (
                 names[lock],
@@ -241,8 +245,7 @@ def facts(trace: Trace, name: str) -> Iterator[dict[str, Any]]:
         "locks": len(trace.locks),
     }
     for lock in trace.locks:
-        held = [hold.length for hold in trace.holds if hold.lock == lock]
-        waited = [wait.length for wait in trace.waits if wait.lock == lock]
+        held, waited = _lengths(trace, lock)
         yield {
             "lock": lock,
             "holds": len(held),

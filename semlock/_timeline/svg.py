@@ -245,11 +245,10 @@ class _Drawing:
 
     def _mark(self, mark: Mark, top: float, height: float) -> None:
         x = self._x(mark.at)
-        said = f"{mark.process.name} {mark.text}"
         y = top + height
         self._parts.append(
             f'<path class="alarm" d="M{x - 4} {y + 1:.1f}h8l-4 -7z">'
-            f"<title>{escape(printable(said))}</title></path>\n"
+            f"<title>{escape(mark.said)}</title></path>\n"
         )
 
     def _longest(self, number: int, wait: Span, hold: Span | None) -> None:
