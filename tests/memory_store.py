@@ -14,10 +14,7 @@ from contextlib import suppress
 
 from ini_system import compose, decode
 from semlock import LockInfo
-from semlock._core.capi import this_thread
-from semlock._core.identity import this_process
-from semlock._core.options import taken
-from semlock._core.outcomes import (
+from semlock._core import (
     FAIR,
     FREE,
     HELD,
@@ -29,6 +26,9 @@ from semlock._core.outcomes import (
     OTHER_THREAD,
     TURN,
 )  # fmt: skip
+from semlock._core.capi import this_thread
+from semlock._core.identity import this_process
+from semlock._core.options import taken
 from semlock._core.status import LockStatus
 from semlock._locks.async_form import AsyncForm
 from semlock._locks.base import BaseLock

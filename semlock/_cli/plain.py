@@ -9,9 +9,8 @@ import os
 import sys
 
 from semlock._cli import OK, asks_only
-from semlock._core import capi
+from semlock._core import BY_PROOF, TAKE_TURNS, capi
 from semlock._core.identity import other_process, this_process
-from semlock._core.outcomes import BY_PROOF, TAKE_TURNS
 from semlock._core.paths import READERS, absolute
 from semlock._core.records import decode_text, encode_text
 

@@ -20,8 +20,8 @@ except ImportError as error:  # pragma: no cover - only in a broken installation
         "reinstall semlock."
     ) from error
 
-from semlock._core.outcomes import *  # noqa: F403 - they are C's too
-from semlock._core.outcomes import CHANGED, FREE, HELD, OK
+from semlock._core import *  # noqa: F403 - they are C's too
+from semlock._core import CHANGED, FREE, HELD, OK
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from _operator import attrgetter
 
-from semlock._core.outcomes import FAIR
+from semlock._core import FAIR
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

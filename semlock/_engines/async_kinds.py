@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from semlock._core import explain
-from semlock._core.outcomes import LOST, NESTED, OK
+from semlock._core import LOST, NESTED, OK, explain
 from semlock._engines.asking import Asking
 from semlock._engines.engine import READERS
 from semlock._engines.kinds import InParts, SharedEngineLock, SlotEngineLock

@@ -13,10 +13,9 @@ from contextlib import suppress
 from time import monotonic
 from weakref import ref
 
-from semlock._core import callbacks, registry
+from semlock._core import LOST, OK, callbacks, registry
 from semlock._core.capi import this_thread
 from semlock._core.errors import LockEngineError
-from semlock._core.outcomes import LOST, OK
 from semlock._engines.clock import now
 from semlock._engines.engine import GONE, HOLDS, Away, Refused
 from semlock._engines.keeper import Keeper

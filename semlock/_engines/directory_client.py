@@ -22,10 +22,9 @@ import threading
 from contextlib import suppress
 from typing import NamedTuple
 
-from semlock._core import capi
+from semlock._core import FREE, GUARDED, LOST, OK, capi
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import DEAD, judge
-from semlock._core.outcomes import FREE, GUARDED, LOST, OK
 from semlock._core.records import decode_text
 from semlock._engines.clock import now
 from semlock._engines.directory_line import ask_anew, make_directory

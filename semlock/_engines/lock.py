@@ -11,11 +11,10 @@ from contextlib import suppress
 from time import monotonic_ns
 from weakref import ref
 
-from semlock._core import events
+from semlock._core import FORKED, FREE, HELD, LOST, MINE, NESTED, OK, OTHER_THREAD, events
 from semlock._core.capi import this_thread
 from semlock._core.errors import LockLostError
 from semlock._core.options import EngineOptions, all_but, taken
-from semlock._core.outcomes import FORKED, FREE, HELD, LOST, MINE, NESTED, OK, OTHER_THREAD
 from semlock._core.records import decode_text
 from semlock._engines.clock import now
 from semlock._engines.engine import HOLDS, READERS

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from time import monotonic_ns
 
-from semlock._core import events, inside
-from semlock._core.outcomes import NESTED
+from semlock._core import NESTED, events, inside
 from semlock._engines.lock import EngineLock
 from semlock._engines.wait import Wait, first_of
 from semlock._locks.together import Several

@@ -11,8 +11,7 @@ from contextlib import suppress
 from functools import partial
 from time import monotonic
 
-from semlock._core import explain, inside
-from semlock._core.outcomes import OK
+from semlock._core import OK, explain, inside
 from semlock._engines.asking import Asking, Bell
 from semlock._engines.clock import now
 from semlock._engines.engine import GONE, HOLDS, WAITS, Away

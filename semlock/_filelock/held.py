@@ -6,7 +6,7 @@ import errno
 import os
 from time import monotonic, sleep
 
-from semlock._core import events, inside
+from semlock._core import OK, events, inside
 from semlock._core.capi import POOL, try_lock
 from semlock._core.errors import (
     LockCancelledError,
@@ -16,7 +16,6 @@ from semlock._core.errors import (
     LockTimeoutError,
     NotHeldError,
 )
-from semlock._core.outcomes import OK
 from semlock._filelock.base import BaseFileLock
 from semlock._filelock.errors import Timeout
 from semlock._filelock.reporting import debug

@@ -7,9 +7,8 @@ import sys
 from contextlib import suppress
 from time import time
 
-from semlock._core import capi
+from semlock._core import TAKE_TURNS, capi
 from semlock._core.identity import this_process
-from semlock._core.outcomes import TAKE_TURNS
 from semlock._filelock.held import HeldBySemlock
 from semlock._filelock.options import UNSET_MODE
 from semlock._filelock.record import compose, decode, host_name, is_gone

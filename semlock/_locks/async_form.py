@@ -11,8 +11,7 @@ import sys
 from collections.abc import Coroutine
 from weakref import ref
 
-from semlock._core import explain
-from semlock._core.outcomes import HELD, MINE, NESTED, OK
+from semlock._core import HELD, MINE, NESTED, OK, explain
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
 from semlock._locks.acquired import OWN_TIMEOUT

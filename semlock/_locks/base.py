@@ -11,10 +11,22 @@ import errno
 import sys
 from time import monotonic_ns
 
-from semlock._core import events, explain, inside
+from semlock._core import (
+    FAIR,
+    FORKED,
+    HELD,
+    LOOK,
+    LOST,
+    MINE,
+    NESTED,
+    OK,
+    TURN,
+    events,
+    explain,
+    inside,
+)
 from semlock._core.identity import ALIVE, this_process
 from semlock._core.options import WithOptions
-from semlock._core.outcomes import FAIR, FORKED, HELD, LOOK, LOST, MINE, NESTED, OK, TURN
 from semlock._core.seconds import FOREVER, checked_timeout
 from semlock._locks import mine
 from semlock._locks.acquired import OWN_TIMEOUT, Acquired, Decorates

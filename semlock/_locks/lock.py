@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from semlock._core import capi
+from semlock._core import BY_PROOF, TAKE_TURNS, capi
 from semlock._core.identity import this_process
 from semlock._core.options import DEFAULTS
-from semlock._core.outcomes import BY_PROOF, TAKE_TURNS
 from semlock._core.records import decode_text, encode_text
 from semlock._locks.base import BaseLock
 from semlock._locks.lock_object import LockObject

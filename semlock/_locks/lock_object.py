@@ -9,11 +9,10 @@ import errno
 import sys
 from time import monotonic, sleep
 
-from semlock._core import events, explain
+from semlock._core import FORKED, FREE, GUARDED, LOST, NESTED, OK, OTHER_THREAD, events, explain
 from semlock._core.errors import LockLostError, LockLostWarning
 from semlock._core.inside import unstruck
 from semlock._core.options import WithOptions
-from semlock._core.outcomes import FORKED, FREE, GUARDED, LOST, NESTED, OK, OTHER_THREAD
 from semlock._core.seconds import GUARD_PATIENCE
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semlock._core.outcomes import FAIR, NO_TURNS, TAKE_TURNS
+from semlock._core import FAIR, NO_TURNS, TAKE_TURNS
 from semlock._waiting.async_waiter import AsyncWaiter
 from semlock._waiting.hub import hub_here, released_here
 from semlock._waiting.sleeping import crowded

@@ -10,12 +10,23 @@ import errno
 import os
 import sys
 
-from semlock._core import capi, events, explain, registry, waits
+from semlock._core import (
+    BY_CALLER,
+    FAIR,
+    KEPT,
+    NESTED,
+    NO_TURNS,
+    OK,
+    capi,
+    events,
+    explain,
+    registry,
+    waits,
+)
 from semlock._core.capi import BURSTS, POOL, release_lock, this_thread, try_anyway, try_lock
 from semlock._core.errors import LockTimeoutError
 from semlock._core.inside import unstruck
 from semlock._core.options import taken
-from semlock._core.outcomes import BY_CALLER, FAIR, KEPT, NESTED, NO_TURNS, OK
 from semlock._core.paths import absolute, engine_of
 from semlock._core.status import look_at, remove_exactly
 from semlock._core.verdicts import may_make_locks_beside

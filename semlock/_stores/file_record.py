@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from time import time
 
-from semlock._core import capi
+from semlock._core import BY_WITNESS, CHANGED, FREE, OK, capi
 from semlock._core.capi import POOL, WITNESSED
-from semlock._core.outcomes import BY_WITNESS, CHANGED, FREE, OK
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -11,10 +11,19 @@ import errno
 import os
 import sys
 
-from semlock._core import capi, explain, inside, registry
+from semlock._core import (
+    FAIR,
+    HELD,
+    NO_TURNS,
+    TAKE_TURNS,
+    TURN,
+    capi,
+    explain,
+    inside,
+    registry,
+)
 from semlock._core.errors import NotHeldError
 from semlock._core.identity import this_process
-from semlock._core.outcomes import FAIR, HELD, NO_TURNS, TAKE_TURNS, TURN
 from semlock._stores.file import InFiles
 
 TYPE_CHECKING = False  # what typing says, without importing it

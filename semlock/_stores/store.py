@@ -9,7 +9,7 @@ They are methods of the lock's own class, and not of an object beside it, becaus
 answers ``acquire`` and ``release`` by one call into C each, in the frame that the user has
 called.
 
-The result of a call is an outcome (``_core/outcomes.py``).  Three rules make interrupts harmless:
+The result of a call is an outcome (``_core/__init__.py``).  Three rules make interrupts harmless:
 
 * Each win raises ``Hold.serial``, in the step that wins.  A call that was interrupted compares
   it with the number before, and releases what it has won.

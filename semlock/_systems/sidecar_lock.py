@@ -7,10 +7,9 @@ import threading
 from functools import partial
 from time import time
 
-from semlock._core import capi, events, explain
+from semlock._core import BY_CALLER, capi, events, explain
 from semlock._core.capi import NESTED, OK, POOL, try_anyway, try_lock
 from semlock._core.errors import LockLostError
-from semlock._core.outcomes import BY_CALLER
 from semlock._core.paths import absolute
 from semlock._core.records import clean_tag
 from semlock._core.seconds import FOREVER

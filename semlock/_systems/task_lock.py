@@ -6,13 +6,12 @@ import sys
 import time
 from time import monotonic
 
-from semlock._core import capi
+from semlock._core import BY_CALLER, capi
 from semlock._core.errors import LockLostError, LockTimeoutError, SemlockError
 from semlock._core.identity import this_process
 from semlock._core.inside import unstruck
 from semlock._core.json_records import iso_time
 from semlock._core.options import DEFAULTS
-from semlock._core.outcomes import BY_CALLER
 from semlock._core.seconds import checked_timeout
 from semlock._systems.task_audit import AuditLog
 from semlock._systems.task_network import NETWORK_RETRY, Pauses

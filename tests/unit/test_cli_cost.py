@@ -51,7 +51,7 @@ sys.stderr.write(" ".join([str(code), str(again), *new]))
 START = {"", "_cli", "_core", "cli"}
 CORE = {
     "_cli.plain", "_core.capi", "_core.compiled", "_core.compiled.lib", "_core.identity",
-    "_core.outcomes", "_core.paths", "_core.records",
+    "_core.paths", "_core.records",
 }  # fmt: skip
 TABLES = {
     "_cli.flock_verb", "_cli.options", "_cli.parsing", "_cli.table", "_cli.verbs", "systems",

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import semlock
-from semlock._core import compiled, outcomes, paths
+import semlock._core as outcomes
+from semlock._core import compiled, paths
 from semlock._engines import address
 
 PACKAGE = Path(semlock.__file__).parent
@@ -96,7 +97,7 @@ def test_a_module_imports_only_from_its_own_room_and_those_before(module):
 def test_the_outcomes_are_those_of_the_core():
     """They stand in Python too, for stores that have no core."""
     for name, value in vars(outcomes).items():
-        if name.isupper():
+        if type(value) is int:
             assert getattr(compiled.lib, f"SEMLOCK_{name}") == value
 
 

@@ -90,7 +90,6 @@ assert not imports, imports
 LOCK = {
     "", "_core", "_core.capi", "_core.compiled", "_core.compiled.lib", "_core.errors",
     "_core.events", "_core.explain", "_core.identity", "_core.inside", "_core.options",
-    "_core.outcomes",
     "_core.paths", "_core.records", "_core.registry", "_core.seconds", "_core.status",
     "_core.verdicts", "_core.waits", "_locks", "_locks.base", "_locks.lock",
     "_locks.lock_object", "_locks.mine", "_locks.acquired", "_stores", "_stores.file",
