@@ -25,7 +25,7 @@ from semlock._core.errors import LockPathError
 from semlock._core.paths import PREFIX, READERS
 from semlock._core.status import was_removed
 from semlock._locks.readers import names_of_readers
-from semlock._waiting.notice import Notice
+from semlock._waiting import Notice
 from semlock._waiting.waiter import Waiter
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -12,7 +12,7 @@ from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
 from semlock._locks.base import BaseLock
 from semlock._locks.lock import Lock, TextLock
-from semlock._stores import holders
+from semlock._stores import are_distinct
 from semlock._waiting.steps import chance, insisting
 from semlock._waiting.waiter import Waiter, run
 
@@ -146,7 +146,7 @@ def distinct(locks: Iterable[BaseLock], kind: type[BaseLock] = BaseLock) -> list
             raise TypeError(f"each of the locks is {form}, not {lock!r}{why}")
     if not chosen:
         raise ValueError("there is no lock to wait for")
-    if len(chosen) > 1 and not holders.are_distinct([lock.path for lock in chosen]):
+    if len(chosen) > 1 and not are_distinct([lock.path for lock in chosen]):
         raise _twice(chosen)
     return chosen
 
@@ -155,7 +155,7 @@ def _twice(locks: Sequence[BaseLock]) -> ValueError:
     """Make the error that names the first path that is there twice."""
     paths = [lock.path for lock in locks]
     first = bisect_left(
-        range(2, len(paths)), True, key=lambda end: not holders.are_distinct(paths[:end])
+        range(2, len(paths)), True, key=lambda end: not are_distinct(paths[:end])
     )
     return ValueError(TWICE % paths[first + 1])
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from time import sleep
 
 from semlock._core import capi, explain, inside, registry
-from semlock._stores.holders import same_path
+from semlock._stores import same_path
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

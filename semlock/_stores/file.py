@@ -30,7 +30,7 @@ from semlock._core.options import taken
 from semlock._core.paths import absolute, engine_of
 from semlock._core.status import look_at, remove_exactly
 from semlock._core.verdicts import may_make_locks_beside
-from semlock._stores import holders
+from semlock._stores import holder_here
 from semlock._stores.file_record import FileRecord, by_object
 from semlock._waiting.waiter import Waiter, run
 
@@ -322,7 +322,7 @@ class InFiles(FileRecord):
                 return None
             if not POOL.holding[found.st_ino % BURSTS]:
                 return None  # no object of this process holds it
-        return holders.holder_here(self, found)
+        return holder_here(self, found)
 
     _store_time = staticmethod(capi.now_ns)
 

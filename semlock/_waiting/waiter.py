@@ -15,7 +15,7 @@ from _weakref import ref
 from semlock._core import capi, events, explain, inside, registry, waits
 from semlock._core.capi import POOL
 from semlock._core.seconds import saturated
-from semlock._waiting.notice import INFO, inf, notice_of
+from semlock._waiting import INFO, inf, notice_of
 from semlock._waiting.steps import FIRST_PAUSE, LONGEST_PAUSE, chance, growing_pauses
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias, TypeVar
 
     from semlock._core.status import LockStatus
-    from semlock._waiting.notice import Notice
+    from semlock._waiting import Notice
     from semlock._waiting.steps import Steps
 
     T = TypeVar("T")

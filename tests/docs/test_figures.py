@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 import figures
+from semlock import _waiting
 from semlock._cli import waiting as cli_waiting
 from semlock._core import status, verdicts
 from semlock._engines import address, directory_mount, directory_news, keeper, space
 from semlock._locks import candidates, together
-from semlock._waiting import notice, steps, waiter
+from semlock._waiting import steps, waiter
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = {
@@ -100,7 +101,7 @@ SHOWN = {
     "docs/cli.md": {
         "lasted half a second on a terminal": cli_waiting._SHORT == 0.5,
         "after five seconds elsewhere": cli_waiting._LONG == 5,
-        "said after a second": notice._FIRST_GAP == 1,
+        "said after a second": _waiting._FIRST_GAP == 1,
         "`-w 10` waits ten seconds": "test_a_wait_is_given_in_seconds_or_with_units",
     },
     "docs/async.md": {
@@ -142,7 +143,7 @@ SHOWN = {
         "stopped for two minutes": "what the example above it says: Age(120)",
     },
     "docs/howto/metrics.md": {
-        "the wait has lasted a second": notice._LOGGED_AFTER == 1,
+        "the wait has lasted a second": _waiting._LOGGED_AFTER == 1,
     },
 }  # fmt: skip
 NO_FIGURES = ("second one", "a second command", "five minutes")

@@ -565,7 +565,7 @@ def test_a_policy_of_the_users_is_asked_at_once_and_again_by_the_clock(path, nei
 
 
 def test_who_waits_tells_of_it(path, monkeypatch):
-    monkeypatch.setattr("semlock._waiting.notice._FIRST_GAP", 0.01)
+    monkeypatch.setattr("semlock._waiting._FIRST_GAP", 0.01)
     told = []
 
     async def main():

@@ -9,7 +9,7 @@ import pytest
 
 import semlock
 import semlock.retry
-from semlock._waiting.notice import Notice
+from semlock._waiting import Notice
 from support import Child
 
 
