@@ -17,7 +17,7 @@ import threading
 from semlock._cli import HELD, OK
 from semlock._cli.engines import connected, reading
 from semlock._cli.output import print_json, say
-from semlock._cli.plain import readable
+from semlock._cli.plain import living_owner, near_owner, readable
 from semlock._core import capi
 from semlock._core.errors import LockEngineError, LockTimeoutError
 from semlock._core.identity import other_process, this_process
@@ -38,24 +38,10 @@ _KEEP = (
 )
 
 
-def _near(options: Options) -> list[Process]:
-    """Identify the owner, and the callers that are passed over by the text that they run now."""
-    if options.owner_pid:
-        return [other_process(options.owner_pid)]
-    from semlock._cli import owners  # noqa: PLC0415 - only where it is to be found
-
-    return [other_process(pid) for pid in owners.way()]
-
-
 def attempt(options: Options) -> int:
     """Take a lock for its owner: at once, or waiting for it."""
     url, names = reading(options)
-    owner = _near(options)[-1]
-    if capi.probe(owner.pid, 0) in (capi.GONE, capi.ZOMBIE):
-        raise ValueError(
-            f"there is no process {owner.pid} that could hold a lock. Name one that runs with "
-            "--owner-pid"
-        )
+    owner = living_owner(options)
     job = {
         "url": url,
         "name": names[0],
@@ -146,7 +132,7 @@ def _until_over(pid: int, start: int, lost: threading.Event) -> None:
 def release(options: Options) -> int:
     """Release the lock that ``try`` or ``acquire`` took for this owner."""
     url, names = reading(options)
-    near = [] if options.force else _near(options)
+    near = [] if options.force else near_owner(options)
     with connected(url) as space:
         found = space.holders(names[0])
         mine = next(

@@ -126,13 +126,11 @@ def callers() -> list[int]:
     return found
 
 
-def find() -> int:
-    """Give the owner's process number; ``ValueError`` if there is no lasting process."""
-    return way()[-1]
-
-
 def way() -> list[int]:
-    """Give the callers that are passed over, and the owner as the last; errors as in ``find``."""
+    """Give the callers that are passed over, and the owner as the last.
+
+    ``ValueError`` if there is no lasting process.
+    """
     pid = os.getppid()
     found: list[int] = []
     passed: list[str] = []

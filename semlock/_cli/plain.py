@@ -168,13 +168,18 @@ def _released_at_once(options: Options) -> bool:
 # ---------------------------------------------------------------- whose they are
 
 
-def owner_of(options: Options) -> Process:
-    """Identify the owner of the lock."""
+def near_owner(options: Options) -> list[Process]:
+    """Identify the callers that are passed over by the text that they run now, and the owner."""
     if options.owner_pid:
-        return other_process(options.owner_pid)
+        return [other_process(options.owner_pid)]
     from semlock._cli import owners  # noqa: PLC0415 - only where it is to be found
 
-    return other_process(owners.find())
+    return [other_process(pid) for pid in owners.way()]
+
+
+def owner_of(options: Options) -> Process:
+    """Identify the owner of the lock."""
+    return near_owner(options)[-1]
 
 
 def living_owner(options: Options) -> Process:
@@ -197,15 +202,14 @@ def stranger(info: LockInfo | None, options: Options) -> Process | None:
     me = this_process()
     if me.start and _names(info, me):
         return None
+    # It may be the lock of a caller that is passed over by the text that it runs now.
+    near = near_owner(options)
+    owner = near[-1]
     if not options.owner_pid:
         from semlock._cli import owners  # noqa: PLC0415 - only where it is to be found
 
-        # It may be the lock of a caller that is passed over by the text that it runs now.
-        near = owners.of_pipelines() + owners.way()
-        if any(_names(info, other_process(pid)) for pid in near):
-            return None
-    owner = owner_of(options)
-    return None if _names(info, owner) else owner
+        near += map(other_process, owners.of_pipelines())
+    return None if any(_names(info, process) for process in near) else owner
 
 
 def _names(info: LockInfo | None, owner: Process) -> bool:

@@ -12,7 +12,6 @@ from time import monotonic
 from semlock._filelock.aio_base import BaseAsyncFileLock
 from semlock._filelock.held import WAIT_ENDED, HeldBySemlock
 from semlock._filelock.native import NativeFileLock, UnixFileLock, WindowsFileLock, options_of
-from semlock._filelock.reporting import AsyncAcquireReturnProxy
 from semlock._filelock.soft import SoftFileLock, SoftLock
 from semlock._locks.async_lock import AsyncFileForm
 
@@ -97,11 +96,3 @@ if sys.platform == "win32":
     AsyncFileLock = AsyncWindowsFileLock
 else:
     AsyncFileLock = AsyncUnixFileLock
-__all__ = [
-    "AsyncAcquireReturnProxy",
-    "AsyncFileLock",
-    "AsyncSoftFileLock",
-    "AsyncUnixFileLock",
-    "AsyncWindowsFileLock",
-    "BaseAsyncFileLock",
-]

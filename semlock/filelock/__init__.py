@@ -25,13 +25,12 @@ from semlock._filelock.reporting import AcquireReturnProxy
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from semlock._filelock.aio import (
-        AsyncAcquireReturnProxy,
         AsyncFileLock,
         AsyncSoftFileLock,
         AsyncUnixFileLock,
         AsyncWindowsFileLock,
-        BaseAsyncFileLock,
     )
+    from semlock._filelock.aio_base import BaseAsyncFileLock
     from semlock._filelock.descriptors import lock_descriptor, unlock_descriptor
     from semlock._filelock.options import CloseErrorPolicy, ContextErrorPolicy
     from semlock._filelock.read_write import ReadWriteLock
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         AsyncAcquireReadWriteReturnProxy,
         AsyncReadWriteLock,
     )
+    from semlock._filelock.reporting import AsyncAcquireReturnProxy
     from semlock._filelock.soft import SoftFileLock
     from semlock.filelock import asyncio
 
@@ -99,13 +99,13 @@ del _name
 
 _LATER = {
     "AsyncAcquireReadWriteReturnProxy": "read_write_async",
-    "AsyncAcquireReturnProxy": "aio",
+    "AsyncAcquireReturnProxy": "reporting",
     "AsyncFileLock": "aio",
     "AsyncReadWriteLock": "read_write_async",
     "AsyncSoftFileLock": "aio",
     "AsyncUnixFileLock": "aio",
     "AsyncWindowsFileLock": "aio",
-    "BaseAsyncFileLock": "aio",
+    "BaseAsyncFileLock": "aio_base",
     "ReadWriteLock": "read_write",
     "SoftFileLock": "soft",
     "lock_descriptor": "descriptors",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from semlock._filelock.aio import (
-    AsyncAcquireReturnProxy,
     AsyncFileLock,
     AsyncSoftFileLock,
     AsyncUnixFileLock,
     AsyncWindowsFileLock,
-    BaseAsyncFileLock,
 )
+from semlock._filelock.aio_base import BaseAsyncFileLock
 from semlock._filelock.errors import not_provided
+from semlock._filelock.reporting import AsyncAcquireReturnProxy
 
 __all__ = [
     "AsyncAcquireReturnProxy",
