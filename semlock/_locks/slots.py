@@ -7,6 +7,7 @@ import sys
 
 from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
+from semlock._core.errors import LockPathError
 from semlock._core.inside import found, unstruck
 from semlock._core.options import made_by, refuse_unknown, told_of
 from semlock._locks.base import Acquirable
@@ -86,9 +87,16 @@ class SlotLock(Acquirable):
         self._retry = inside.schedule(head)
         self._last = 0
         of_each = told_of(self, options)
-        self._locks: list[Lock] = [
-            make(f"{self.path}.{number}", **of_each) for number in range(1, slots + 1)
-        ]
+        try:
+            self._locks: list[Lock] = [
+                make(f"{self.path}.{number}", **of_each) for number in range(1, slots + 1)
+            ]
+        except LockPathError as error:  # the lock system has names of its own
+            raise LockPathError(
+                f"{self.path} can't have slots, which are files with a number behind its name: "
+                f"{error}",
+                path=self.path,
+            ) from None
         if system is not None:
             inside.lay_out(self._locks[0])  # an error if it has no record before it is acquired
         for lock in self._locks:

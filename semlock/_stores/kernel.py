@@ -24,6 +24,7 @@ from semlock._core import (
 )
 from semlock._core.errors import NotHeldError
 from semlock._core.identity import this_process
+from semlock._core.kernel_locks import KernelHolder, kernel_status
 from semlock._stores.file import InFiles
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -151,8 +152,6 @@ class InKernel(InFiles):
 
     def status(self) -> KernelStatus:
         """Look who has the kernel's lock, also if another program took it."""
-        from semlock._core.kernel_locks import KernelHolder, kernel_status  # noqa: PLC0415 - then only
-
         found = kernel_status(self.path, self._lent)
         if found.state == "held" and (
             found.info is None or found.info.pid == this_process().pid

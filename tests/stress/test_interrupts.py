@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 import semlock
+import semlock.policy
 from semlock._core import capi
 from semlock._locks import candidates, heartbeat
 from support import HANDLERS_RUN_AT as _HANDLERS_RUN_AT

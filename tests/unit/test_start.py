@@ -195,6 +195,26 @@ def test_where_no_module_can_be_loaded_locks_work_without_what_they_can_do_witho
     assert started(then=NO_MODULES.format(directory=str(tmp_path)))[1] == []
 
 
+KERNEL = """
+import fcntl
+from semlock import KernelLock
+
+path = os.path.join({directory!r}, "a.lock")
+file = open(path, "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+sys.meta_path.clear()  # as after chroot()
+try:
+    KernelLock(path).acquire(timeout=0.01)
+except semlock.LockTimeoutError as error:
+    assert "by the kernel's lock" in str(error), error
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fcntl")
+def test_a_wait_for_a_kernel_lock_needs_no_module_that_its_class_did_not_bring(tmp_path):
+    started(then=KERNEL.format(directory=str(tmp_path)))
+
+
 FORKS_MEANWHILE = """
 import signal, threading
 
