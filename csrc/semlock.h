@@ -303,10 +303,13 @@
  *
  *   The waiters for P queue up in a directory beside it: ".semlock-", a hash of
  *   P's last part, ".queue".  Each has a ticket there: a file whose name is the
- *   time at which it asked for the lock, in nanoseconds of the monotonic clock.  A
- *   waiter creates its ticket, reads the directory, and follows the nearest living
- *   ticket before its own until that ends; then it reads the directory again.  Only the
- *   first waiter watches P.  So waiters are woken one at a time, in order.
+ *   time at which it asked for the lock, in nanoseconds of the monotonic clock.  A waiter
+ *   creates its ticket, reads the directory, and follows the nearest living ticket before
+ *   its own until that ends; then it reads the directory again.  Only the first waiter
+ *   watches P.  So waiters are woken one at a time, in order.
+ *   On Linux a first waiter that leaves writes a byte into its FIFO: the next one is first
+ *   and need not read the directory.  It writes none if tickets were passed by, which may
+ *   come back, nor after 16 in a row, since a waiter may have asked earlier and joined late.
  *
  *               ticket          its owner lives while     the next waiter is woken by
  *     Linux     FIFO            the FIFO has a writer     POLLHUP
@@ -316,8 +319,8 @@
  *               deleted on                                then a check of the ticket
  *               close                                     before, and of P every 0.1 s
  *
- *   A FIFO works on FUSE too.  There is no queue where other machines may wait: on network
- *   filesystems, and outside Linux wherever the system does not report changes.
+ *   A FIFO works on FUSE too.  There is no queue on network filesystems, where other machines
+ *   may wait, and outside Linux wherever the system does not report changes.
  *
  *   A ticket whose owner is dead is removed by any process that finds it (on Windows
  *   by the system), the directory by the last waiter.  After 0.12 seconds a file with
@@ -327,7 +330,6 @@
  *   with an exclusive flock on the FIFO, or a shared flock where waiters have an exclusive
  *   one.  The waiters behind sleep on that ticket, and the release wakes the next one by
  *   ending it.  On Windows a winner keeps none; the directory's change wakes the waiters.
- *
  *   The queue gives an order and nothing else: foreign programs may always try.
  *
  *   A waiter that does not use its turn delays the others by 0.3 seconds at most.  The
@@ -339,10 +341,9 @@
  *   directory has changed and the ticket that was first is gone; only a few of the waiters
  *   read the directory to find the first.
  *
- *   A slow machine makes the first waiter late too.  So a waiter that is late
- *   itself, or whose look takes long, waits longer: by eight times its lateness
- *   (counted up to 50 milliseconds), and its steps grow by the lateness.  Without
- *   this hundreds would try out of turn on a busy machine.
+ *   A slow machine makes the first waiter late too.  So a waiter that is late itself, or
+ *   whose look takes long, waits longer: by eight times its lateness (counted up to 50
+ *   milliseconds), and its steps grow by the lateness.
  *
  *   Without events the waiters behind check P every 0.2 seconds, all at the same moments,
  *   and after 0.6 seconds whether its holder lives.  One behind more than 8 that has waited
@@ -358,7 +359,6 @@
  *   only slow loses the turns of that time and no more, and no new ticket is created.
  *   Tickets that cannot be renamed, another user's in a sticky directory, are remembered by
  *   the process and ignored for 5 seconds.
- *
  *   Windows: the times are 0.1 seconds between two looks, and 0.15 to 0.22 seconds
  *   that P must be free; a ticket that is passed by is removed, and its owner
  *   creates it again with the old number.

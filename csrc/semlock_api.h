@@ -222,6 +222,7 @@ typedef struct {
     uint64_t name_hash; /* whose queue it is */
     int64_t ctime_ns;   /* if it changes, the ticket may have been passed by */
     int32_t told;       /* the .who file, for people, was written */
+    int32_t relay;      /* its owner is first, by so many tellings; 0: it tells nobody */
 } semlock_ticket;
 
 /* What an acquisition writes.  Offsets are -1 where the format has no such field. */
@@ -444,6 +445,7 @@ typedef struct {
     int32_t told;
     int32_t unsure;
     int32_t doubt;       /* this ticket may have been passed by */
+    int32_t relayed;     /* the ticket before said at its end that no other is before it */
     int32_t refused;     /* no queue is possible here */
     int32_t out_of_turn; /* tickets before it do not use a free lock: try */
     int64_t read_at;     /* mtime of the queue when it was read; on Windows, when that was */

@@ -68,6 +68,20 @@ semlock_ticket_ours(const semlock_ticket *ticket, struct stat *seen)
     return semlock_descriptor_ours(ticket->handle, ticket->dev, ticket->ino, seen);
 }
 
+/* A regular file tells the waiter behind nothing: it reads the queue. */
+void
+semlock_ticket_tell_next(const semlock_ticket *ticket)
+{
+    (void)ticket;
+}
+
+int
+semlock_ticket_told(int64_t bell)
+{
+    (void)bell;
+    return 0;
+}
+
 /* Mark that the owner of the ticket holds the lock.  These systems convert a flock in two
  * steps.  If another process queries in between, the ticket looks like a dead owner's and may
  * be removed; that does not matter to a holder. */

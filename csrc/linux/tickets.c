@@ -139,6 +139,30 @@ semlock_ticket_ours(const semlock_ticket *ticket, struct stat *seen)
     return seen->st_ino == (ino_t)ticket->ino && seen->st_dev == (dev_t)ticket->dev;
 }
 
+/* Before the close that wakes the waiter behind: write into the FIFO that no ticket is before
+ * its own now, so that it need not read the queue.  A process that asks whether the owner
+ * lives may read the byte first; then the waiter reads the queue. */
+void
+semlock_ticket_tell_next(const semlock_ticket *ticket)
+{
+    char relay = (char)ticket->relay;
+
+    if (relay > 0) {
+        ssize_t n = write((int)ticket->handle, &relay, 1);
+
+        (void)n;
+    }
+}
+
+/* What the ticket that was followed has said at its end: the number of tellings, or 0. */
+int
+semlock_ticket_told(int64_t bell)
+{
+    char relay = 0;
+
+    return semlock_events_ours(bell) && read((int)bell, &relay, 1) == 1 ? relay : 0;
+}
+
 /* Mark that the owner of the ticket holds the lock.  A query at the same moment can prevent
  * the mark.  That is accepted: without it, waiters only wait longer if the lock is taken from
  * its holder. */

@@ -51,8 +51,14 @@ semlock_waiting_others_came(semlock_waiting *waiting, int32_t which, semlock_poo
     semlock_place *place = waiting->place;
 
     if (place == NULL || place->ticket.handle < 0 ||
-        (waiting->queued >= 0 && waiting->queued != which) ||
-        semlock_place_changed_at(place) == place->read_at) {
+        (waiting->queued >= 0 && waiting->queued != which)) {
+        return 0;
+    }
+    if (place->relayed) {
+        place->relayed = 0; /* told just now */
+        return 0;
+    }
+    if (semlock_place_changed_at(place) == place->read_at) {
         return 0;
     }
     place->due = 1;
@@ -102,6 +108,9 @@ arm(semlock_waiting *waiting, semlock_pool *pool)
         }
     }
     waiting->looked = 1;
+    if (waiting->place != NULL) {
+        waiting->place->relayed = 0;
+    }
     return waiting->blind ? SEMLOCK_BLIND : SEMLOCK_ARMED;
 }
 

@@ -11,6 +11,7 @@
 #include "posix/system.h"
 
 #define JOIN_TRIES 100
+#define RELAYS 16 /* so many waiters in a row are first by what they are told */
 
 /* Write the .who file.  It is for people, so an error is ignored. */
 void
@@ -73,6 +74,9 @@ remove_own(semlock_ticket *ticket, const char *path, int32_t directory_length)
             file.ino = ticket->ino;
             semlock_ticket_remove(name, &file);
             semlock_ticket_remove(late, &file);
+        }
+        else if (own.st_nlink > 0) {
+            semlock_ticket_tell_next(ticket);
         }
     }
     if (ours) {
@@ -165,6 +169,7 @@ find_before(semlock_place *place, semlock_waiting *waiting, semlock_pool *pool)
         if (outcome != 0) {
             return outcome;
         }
+        place->ticket.relay = 0;
         if (bound == place->ticket.number) {
             place->ahead = seen.count;
             place->read_at = seen.at;
@@ -188,6 +193,8 @@ find_before(semlock_place *place, semlock_waiting *waiting, semlock_pool *pool)
             semlock_ticket_unfollow(place, waiting);
             place->before = 0;
             place->ahead = 0;
+            /* One that was passed by may come back before us, and the next. */
+            place->ticket.relay = passed == 0 && seen.late == 0;
             semlock_queue_clear_late(&queue, &seen);
             return SEMLOCK_OK;
         }
@@ -219,6 +226,25 @@ semlock_place_stands(const semlock_place *place, uint64_t number)
     return semlock_ticket_path(name, &queue, number, "") == 0 && !semlock_path_is_free(name);
 }
 
+/* The ticket before ours has ended.  Has its owner said that it was the first?  Then we are,
+ * and the queue need not be read.  After some tellings it is read anyway: a waiter may have
+ * asked earlier, and joined late. */
+static void
+hear_relay(semlock_place *place, semlock_waiting *waiting)
+{
+    int relay = place->before != 0 && place->bell >= 0 ? semlock_ticket_told(place->bell) : 0;
+
+    if (relay > 0) {
+        semlock_ticket_unfollow(place, waiting);
+        place->ticket.relay = relay < RELAYS ? relay + 1 : 0;
+        place->before = 0;
+        place->ahead = 0;
+        place->read_at = 0;
+        place->due = 0;
+        place->relayed = 1;
+    }
+}
+
 /* Find the ticket before ours.  SEMLOCK_OK: there is none, or no queue is possible here. */
 int
 semlock_place_update(semlock_place *place, semlock_waiting *waiting, semlock_pool *pool)
@@ -227,6 +253,9 @@ semlock_place_update(semlock_place *place, semlock_waiting *waiting, semlock_poo
 
     if (place->refused) {
         return SEMLOCK_OK;
+    }
+    if (place->ticket.handle >= 0 && place->due) {
+        hear_relay(place, waiting);
     }
     if (place->ticket.handle >= 0 && !place->due) {
         /* A ticket is passed by only by a process that acquires the lock, so it is checked

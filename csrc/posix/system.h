@@ -65,6 +65,8 @@ int semlock_lent_give(const semlock_file *file);
 #define SEMLOCK_TICKET_MODE 0644
 int semlock_system_queues(const char *directory);
 int semlock_ticket_ours(const semlock_ticket *ticket, struct stat *seen);
+void semlock_ticket_tell_next(const semlock_ticket *ticket);
+int semlock_ticket_told(int64_t bell);
 void semlock_ticket_won(const semlock_ticket *ticket);
 int semlock_ticket_ask(const char *name, semlock_file *file);
 int semlock_ticket_has_writer(int fd);

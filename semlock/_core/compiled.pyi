@@ -107,6 +107,7 @@ class semlock_ticket:
     name_hash: int
     ctime_ns: int
     told: int
+    relay: int
 
 class semlock_record:
     text: Bytes
@@ -233,6 +234,7 @@ class semlock_place:
     told: int
     unsure: int
     doubt: int
+    relayed: int
     refused: int
     out_of_turn: int
     read_at: int

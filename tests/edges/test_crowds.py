@@ -348,6 +348,109 @@ def test_who_waited_on_fuse_keeps_no_ticket_open_after_the_release(bound, count)
             assert behind.receive() - let_go < 0.15
 
 
+# ---------------------------------------------------------------- who reads the queue
+
+RELAYS = 16  # so many in a row are told that they are first; then one reads the queue
+
+
+@contextlib.contextmanager
+def traced(pids, log):
+    """Trace some processes; give what says which calls one has made since."""
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("it needs strace")
+    command = [strace, "-ff", "-o", str(log), *(f"-p{pid}" for pid in pids)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
+        try:
+            for _ in pids:
+                assert "attached" in tracer.stderr.readline()
+            yield lambda pid: [
+                line.partition("(")[0] for line in Path(f"{log}.{pid}").read_text().splitlines()
+            ]
+        finally:
+            tracer.terminate()
+
+
+def reads_the_queue(calls):
+    return "getdents64" in calls
+
+
+@contextlib.contextmanager
+def crowd_that_went_through(path, count, log):
+    """Trace a crowd from the release until the last one has ended."""
+    take = f"semlock.Lock({path!r}, fair=True).acquire().__exit__(None, None, None)"
+    held = semlock.Lock(path)
+    held.acquire()
+    with crowd_that_waits(path, count, take) as parent:
+        pids = parent.run("pids")
+        with traced(pids, log) as calls:
+            held.release()
+            parent.run("for pid in pids: os.waitpid(pid, 0)", timeout=60)
+            parent.run("pids = []")
+            yield [calls(pid) for pid in pids]
+
+
+@pytest.mark.parametrize("count", [RELAYS // 2, RELAYS + 8])
+def test_each_tells_the_next_one_that_it_is_first(path, tmp_path, count):
+    """Else each would read the whole queue, and a crowd would cost the square of its number."""
+    with crowd_that_went_through(path, count, tmp_path / "calls") as calls:
+        readers = sum(map(reads_the_queue, calls))
+    # The first one reads, and one after sixteen.  On a busy machine one that is late is passed
+    # by, and then some more do.
+    assert 1 + count // RELAYS <= readers <= 2 + count // 4
+
+
+def test_on_fuse_few_calls_come_between_a_wake_and_the_lock(bound, tmp_path):
+    """Each of them is a request to the server."""
+    with crowd_that_went_through(bound, 10, tmp_path / "calls") as calls:
+        between = sorted(calls_of_a_turn(one) for one in calls)
+    assert between[len(between) // 2] <= 20, between
+
+
+def calls_of_a_turn(calls):
+    won = calls.index("link")
+    return won - max(i for i, call in enumerate(calls[:won]) if call == "ppoll")
+
+
+def waiters(stack, path, *timeouts):
+    """Have processes wait for a lock that is held, one after the other."""
+    found = []
+    for number, timeout in enumerate(timeouts):
+        found.append(stack.enter_context(Child()))
+        found[-1].send(
+            f"lock = semlock.Lock({path!r}, fair=True); lock.acquire({timeout}); None"
+        )
+        wait_until(lambda n=number: len(standing(path)) == n + 1, "it waits")
+    return found
+
+
+def test_one_that_was_passed_by_may_come_back_so_those_after_it_read_the_queue(path, tmp_path):
+    with contextlib.ExitStack() as stack:
+        with semlock.Lock(path):
+            (slow,) = waiters(stack, path, None)
+            slow.stop()
+            (ticket,) = tickets(path)
+            os.rename(ticket, f"{ticket}.late")
+            first, last = waiters(stack, path, None, None)
+        first.receive()
+        with traced([last.outer_pid], tmp_path / "calls") as calls:
+            first.run("lock.release()")
+            last.receive()
+            assert reads_the_queue(calls(last.outer_pid))
+        last.run("lock.release()")
+        slow.resume()
+        slow.receive()
+
+
+def test_one_that_gives_up_behind_others_says_nothing(path, tmp_path):
+    with contextlib.ExitStack() as stack, semlock.Lock(path):
+        _, short, last = waiters(stack, path, None, 0.5, None)
+        with traced([last.outer_pid], tmp_path / "calls") as calls:
+            with pytest.raises(semlock.LockTimeoutError):
+                short.receive()
+            wait_until(lambda: reads_the_queue(calls(last.outer_pid)), "it reads the queue")
+
+
 # ---------------------------------------------------------------- crowds
 
 CROWD = """
