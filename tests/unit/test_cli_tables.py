@@ -10,7 +10,7 @@ import pytest
 
 import manual
 from clilib import command, words
-from semlock._cli import SHELLS, Options, completion, helping, table, verbs
+from semlock._cli import SHELLS, completion, helping, table, verbs
 from semlock._cli.parsing import UsageError, parse
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -107,7 +107,7 @@ def test_every_option_of_every_verb_is_read():
                 options = parse([verb.name, word, *([value] if option.takes else []), *rest])
                 wanted = option.read(value) if option.takes else option.sets
                 assert getattr(options, option.name) == wanted
-                assert hasattr(Options, option.name)
+                assert hasattr(type(options), option.name)
 
 
 def test_words_of_one_verb_are_different():
