@@ -491,9 +491,14 @@ def as_nobody(function):
     return in_a_fork(run)
 
 
+# To find the modules takes longer than many a test.  Once is enough: what a test takes out of
+# sys.modules, it puts back.
+_import_all_once = functools.cache(users.import_all)
+
+
 def set_everywhere(monkeypatch, name: str, value) -> None:
     """Replace what semlock knows by a name, in every module that has it."""
-    users.import_all()
+    _import_all_once()
     having = [
         module
         for known, module in list(sys.modules.items())
@@ -506,7 +511,7 @@ def set_everywhere(monkeypatch, name: str, value) -> None:
 
 def set_time(monkeypatch, now) -> None:
     """Have a function say what time it is by the calendar."""
-    users.import_all()
+    _import_all_once()
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "semlock" and callable(vars(module).get("time")):
             monkeypatch.setattr(module, "time", now)

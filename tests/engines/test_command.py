@@ -432,7 +432,7 @@ def test_run_ends_its_command_before_another_can_hold(answer, tmp_path):
     with servers.running(servers.Redis) as server:
         word = f"{url_of(server)}/deploy?ttl=2"
         # What outlives the shell keeps none of the pipes that are read to their end.
-        sleep = "sleep 4 > /dev/null 2>&1"
+        sleep = "sleep 3 > /dev/null 2>&1"
         script = f"trap '' TERM; echo held; {sleep}; echo on > {tmp_path}/went_on"
         words = ["run", "--on-lost", answer, word, "--", "sh", "-c", script]
         runner = subprocess.Popen(

@@ -87,7 +87,7 @@ def test_left_counts_down_to_the_lease_and_is_renewed(space):
     with lock:
         assert 0 < lock.left() < TTL
         least = 1.0
-        end = time.monotonic() + 2 * TTL
+        end = time.monotonic() + 1.25 * TTL
         while time.monotonic() < end:
             least = min(least, lock.left())
             time.sleep(0.02)
@@ -278,8 +278,8 @@ def test_a_waiter_behind_a_dead_waiter_goes_on_waiting_without_asking(pair):
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    time.sleep(2.5 * TTL)
-    assert len(asked) <= 6
+    time.sleep(1.5 * TTL)
+    assert len(asked) <= 4
     engine.leave("deploy", "dead", within=5)
     holder.release()
     waiter.join()
@@ -978,14 +978,14 @@ def test_tls_is_checked(certificates):
 
 def test_a_server_that_stops_does_not_hold_up_a_short_wait(redis_server):
     """A new connection logs in, and that takes no longer than the request may."""
-    with semlock.connect(url_of(redis_server), prefix=uuid.uuid4().hex, ttl=60) as space:
+    with semlock.connect(url_of(redis_server), prefix=uuid.uuid4().hex, ttl=6) as space:
         redis_server.pause()
         try:
             for _ in range(2):  # by the connection that is there, and by a new one
                 began = time.monotonic()
                 with pytest.raises(semlock.LockEngineError, match="no answer in time"):
                     space.Lock("deploy").acquire(timeout=0.3)
-                assert time.monotonic() - began < 3  # it was twice a third of ttl, or 10 s
+                assert time.monotonic() - began < 3  # it was twice a third of ttl
         finally:
             redis_server.resume()
         with space.Lock("deploy").acquire(timeout=PATIENCE):

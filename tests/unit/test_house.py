@@ -6,6 +6,7 @@ A folder is a room.  docs/architecture.md tells what each is for.
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ def room_of(module: str) -> str:
     return first if first in ROOMS else OPENS[first]
 
 
+@functools.cache
 def modules() -> dict[str, Path]:
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):

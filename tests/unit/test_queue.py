@@ -133,7 +133,7 @@ def test_one_whose_time_is_over_is_left_out(path, queue, number):
         queue.prepare(3)
         for place in range(3):
             # The others must come while it waits.
-            queue.add(", fair=True", timeout=1.5 if place == number else None)
+            queue.add(", fair=True", timeout=0.75 if place == number else None)
         with pytest.raises(semlock.LockTimeoutError):
             queue.members[number].receive()
         assert len(tickets(path)) == 2
