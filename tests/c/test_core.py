@@ -38,7 +38,7 @@ def test_the_core_is_well(way, name, tmp_path, tmp_path_factory):
             pytest.fail("valgrind is not installed")
         pytest.skip("no valgrind")
     flags = [
-        "-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-D_FILE_OFFSET_BITS=64",
+        "-std=c11", "-g1", "-O1", "-Wall", "-Wextra", "-Werror", "-D_FILE_OFFSET_BITS=64",
         *WAYS[way], "-I", str(ROOT / "csrc"),
     ]  # fmt: skip
     made = building.objects(tmp_path_factory, CORE, flags)
