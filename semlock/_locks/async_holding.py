@@ -101,8 +101,14 @@ class Entering(ForTasks):
     def __aenter__(self) -> Any:
         return self._enter(_frame(1))
 
+    def __exit__(self, *_: object) -> None:
+        """Have Python look no further: ``__enter__`` refuses a thread's ``with``."""
+
     async def __aexit__(self, *error: object) -> None:
         await as_awaited(self._leave(this_task(), *error))
+
+    def __repr__(self) -> str:
+        return f"<{self._leave.__self__!r}, to be entered>"  # type: ignore[attr-defined]
 
 
 class OnePart:

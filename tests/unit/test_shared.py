@@ -204,3 +204,11 @@ def test_a_timeout_of_nothing_is_one_try(path):
         for take in (lock.acquire, lock.acquire_shared):
             with pytest.raises(semlock.LockTimeoutError, match="writes"):
                 take()
+
+
+@pytest.mark.parametrize("block", [None, "shared", "exclusive"])
+def test_a_block_for_tasks_refuses_the_with_of_a_thread(block, path):
+    lock = semlock.AsyncSharedLock(path)
+    refused = lock if block is None else getattr(lock, block)()
+    with pytest.raises(TypeError, match="is for tasks: use it with `async with`"), refused:
+        pass
