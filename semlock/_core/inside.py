@@ -125,8 +125,8 @@ def lend(lock: Any, fd: int) -> None:
 # In CPython 3.11 and later a function's own first bytecode is RESUME 0, behind some that make its
 # cells.  RESUME 2 stands behind `yield from`.
 _HAS_RESUME = sys.implementation.name == "cpython" and sys.version_info >= (3, 11)
-_RESUME, _AT_START = (lambda: None).__code__.co_code[:2]
-_BEHIND_YIELD_FROM = 2
+_RESUME = (lambda: None).__code__.co_code[:1]
+_AT_START, _BEHIND_YIELD_FROM = 0, 2
 
 
 def unstruck(function: T) -> T:
@@ -134,11 +134,12 @@ def unstruck(function: T) -> T:
 
     CPython runs handlers at the first bytecode of a function, ``RESUME 0``, which no ``try`` of the
     function covers.  What a handler raises there, as for Ctrl-C, would end an ``__exit__`` that
-    has released nothing.  At a ``RESUME 2`` it runs none; there is no other difference.
+    has released nothing.  At a ``RESUME 2`` it runs none; there is no other difference.  A function
+    that Nuitka or Cython has compiled has no bytecode to change, and is of another type.
     """
-    if _HAS_RESUME:
+    if _HAS_RESUME and type(function).__name__ == "function":
         text = bytearray(function.__code__.co_code)
-        at = text[::2].index(_RESUME) * 2 + 1
+        at = text[::2].find(_RESUME) * 2 + 1
         if text[at] == _AT_START:
             text[at] = _BEHIND_YIELD_FROM
             function.__code__ = function.__code__.replace(co_code=bytes(text))

@@ -22,7 +22,7 @@ import pytest
 
 import semlock
 import semlock.policy
-from semlock._core import capi
+from semlock._core import capi, inside
 from semlock._locks import candidates, heartbeat
 from support import HANDLERS_RUN_AT as _HANDLERS_RUN_AT
 from support import Child, Strike, content_of, take_away
@@ -810,3 +810,8 @@ signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
             assert not child.answered(0.1)
         assert child.receive() > 0
         assert child.run("lock.held")
+
+
+def test_a_function_that_is_compiled_to_machine_code_stays_as_it_is():
+    """Nuitka and Cython compile whole programs; the code of such a function can't be replaced."""
+    assert inside.unstruck(len) is len
