@@ -35,7 +35,8 @@ and bounds its system calls.
 
 What `run` costs beyond that: the command itself, a fork of Python before the lock is taken, so that
 the record can name the process that will be the command, and the import of three compiled modules
-(sockets, by which that process is told to begin, cffi and the core) and of thirteen small ones.
+(sockets, by which that process is told to begin, cffi and the core) and of ten small ones. Each
+page of memory that semlock writes to between the fork and the start of the command is copied first.
 """
 
 
