@@ -191,7 +191,7 @@ def _take_all(
     """Take the locks, and wait for those who share them."""
     began = monotonic()
     if allow:
-        from semlock._locks.acquired import Acquired  # noqa: PLC0415 - it is there already
+        from semlock._locks import Acquired  # noqa: PLC0415 - it is there already
 
         acquired: Any = Acquired()
         acquired.lock = locks[0]

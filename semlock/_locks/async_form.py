@@ -13,8 +13,7 @@ from weakref import ref
 
 from semlock._core import HELD, MINE, NESTED, OK, explain
 from semlock._core.seconds import checked_timeout
-from semlock._locks import mine
-from semlock._locks.acquired import OWN_TIMEOUT
+from semlock._locks import OWN_TIMEOUT, mine
 from semlock._waiting.hub import Parked, hub_here, is_line_here, trio_here
 from semlock._waiting.sleeping import crowded
 from semlock._waiting.steps import run_async

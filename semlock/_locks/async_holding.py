@@ -10,7 +10,7 @@ import sys
 
 from semlock._core import capi, inside
 from semlock._core.errors import NotHeldError
-from semlock._locks.acquired import OWN_TIMEOUT
+from semlock._locks import OWN_TIMEOUT
 from semlock._locks.async_form import Acquiring, AsyncForm, ForTasks, this_task
 from semlock._waiting.hub import Parked, hub_here, is_line_here
 from semlock._waiting.steps import as_awaited, run_async

@@ -28,8 +28,7 @@ from semlock._core import (
 from semlock._core.identity import ALIVE, this_process
 from semlock._core.options import WithOptions
 from semlock._core.seconds import FOREVER, checked_timeout
-from semlock._locks import mine
-from semlock._locks.acquired import OWN_TIMEOUT, Acquired, Decorates
+from semlock._locks import OWN_TIMEOUT, Acquired, Decorates, mine
 from semlock._locks.lock_object import LockObject
 from semlock._waiting.steps import insisting
 from semlock._waiting.waiter import run

@@ -11,8 +11,7 @@ from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, LOOK, OK, POOL, try_anyway
 from semlock._core.errors import LockTimeoutError
 from semlock._core.folders import open_to_others
-from semlock._locks import mine
-from semlock._locks.acquired import OWN_TIMEOUT, Acquired, Entering
+from semlock._locks import OWN_TIMEOUT, Acquired, Entering, mine
 from semlock._locks.base import Acquirable
 from semlock._locks.lock import Lock
 from semlock._waiting.steps import insisting

@@ -17,7 +17,7 @@ from semlock._core.identity import ALIVE
 from semlock._core.seconds import GUARD_PATIENCE, checked_timeout
 from semlock._core.status import GUARD_PAUSE, remove_exactly
 from semlock._core.verdicts import may_make_locks_beside
-from semlock._locks.acquired import OWN_TIMEOUT
+from semlock._locks import OWN_TIMEOUT
 from semlock._locks.lock import FileLock
 from semlock._systems.sidecar_record import is_being_reclaimed
 from semlock._systems.sidecar_terms import (

@@ -12,7 +12,7 @@ import pytest
 
 import semlock
 from semlock import policy, retry, sema, sidecar, task
-from semlock._locks.acquired import Acquired
+from semlock._locks import Acquired
 from support import Child, wait_until
 
 ENDLESS = [

@@ -92,7 +92,7 @@ LOCK = {
     "_core.events", "_core.explain", "_core.identity", "_core.inside", "_core.options",
     "_core.paths", "_core.records", "_core.registry", "_core.seconds", "_core.status",
     "_core.verdicts", "_core.waits", "_locks", "_locks.base", "_locks.lock",
-    "_locks.lock_object", "_locks.mine", "_locks.acquired", "_stores", "_stores.file",
+    "_locks.lock_object", "_locks.mine", "_stores", "_stores.file",
     "_stores.file_record", "_waiting", "_waiting.steps",
     "_waiting.waiter",
 }  # fmt: skip
