@@ -47,6 +47,23 @@ class Model(Protocol[StateT]):
         """Name the property that this state breaks, if it breaks one."""
 
 
+_SAME = object()
+
+
+def quickly_replaced(kind: type[StateT]) -> type[StateT]:
+    """Give a NamedTuple another ``_replace``, in which a search spends a third of the time.
+
+    Its own goes over all names each time.
+    """
+    names = kind._fields  # type: ignore[attr-defined]
+    fields = ", ".join(f"{name}=SAME" for name in names)
+    values = ", ".join(f"self[{i}] if {n} is SAME else {n}" for i, n in enumerate(names))
+    made: dict[str, object] = {"SAME": _SAME, "NEW": tuple.__new__, "KIND": kind}
+    exec(f"def _replace(self, *, {fields}):\n    return NEW(KIND, ({values},))", made)
+    kind._replace = made["_replace"]  # type: ignore[attr-defined]
+    return kind
+
+
 def by_size(searches: dict[str, tuple[object, int]], *, most: int) -> list[ParameterSet]:
     """List searches as parameters of a test: those of more states than that are for stress."""
     return [

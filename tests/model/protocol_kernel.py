@@ -11,6 +11,8 @@ from __future__ import annotations
 from itertools import permutations, product
 from typing import Final, NamedTuple
 
+from explorer import quickly_replaced
+
 NONE: Final = -1  # no inode, no process
 NOBODY: Final = -1  # the owner of a token whose process is dead
 FOREIGNER: Final = -2  # the owner of a token that the foreign program wrote
@@ -21,6 +23,7 @@ UNFINISHED: Final = 1  # created at the path, and it carries the mark (the stick
 PLACED: Final = 2  # created at the path, without the mark: finished, or there are no marks
 
 
+@quickly_replaced
 class Inode(NamedTuple):
     """One file.  A number that a process remembers but that is free again is ``FREE``.
 
@@ -45,6 +48,7 @@ FREE: Final = Inode()
 _IDLE_CLAIM: Final = Inode(kept=True)
 
 
+@quickly_replaced
 class Process(NamedTuple):
     """One cooperator.
 
@@ -70,6 +74,7 @@ class Process(NamedTuple):
     robbed: bool = False
 
 
+@quickly_replaced
 class Foreigner(NamedTuple):
     """A program that creates with O_EXCL, writes later, and unlinks; it knows no guard."""
 
@@ -79,6 +84,7 @@ class Foreigner(NamedTuple):
     robbed: bool = False
 
 
+@quickly_replaced
 class State(NamedTuple):
     """All that there is: the path, the inodes, the processes, and who wrote which token.
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from explorer import quickly_replaced
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
@@ -66,6 +68,7 @@ WANTS: Final = STANDS | {
 }  # fmt: skip
 
 
+@quickly_replaced
 class Ticket(NamedTuple):
     """A file in the queue.
 
@@ -84,6 +87,7 @@ class Ticket(NamedTuple):
     prober: int = NONE
 
 
+@quickly_replaced
 class Process(NamedTuple):
     """Where a process stands, and what it knows.
 
@@ -110,6 +114,7 @@ class Process(NamedTuple):
     earlier: frozenset[int] = frozenset()
 
 
+@quickly_replaced
 class State(NamedTuple):
     """One moment."""
 

@@ -19,6 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from explorer import quickly_replaced
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
@@ -63,6 +65,7 @@ class Config:
     judges_anew: bool = True  # the holders of all locks, when it looks at all
 
 
+@quickly_replaced
 class File(NamedTuple):
     """One inode that a process has open, or had; its number is its place in the list."""
 
@@ -71,6 +74,7 @@ class File(NamedTuple):
     witness: bool = True
 
 
+@quickly_replaced
 class Call(NamedTuple):
     """A call in the kernel whose second half is still to come."""
 
@@ -79,6 +83,7 @@ class Call(NamedTuple):
     file: int
 
 
+@quickly_replaced
 class State(NamedTuple):
     """One moment."""
 

@@ -23,6 +23,8 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Final, NamedTuple
 
+from explorer import quickly_replaced
+
 NONE: Final = -1  # no file, no process
 DEAD: Final = -2  # the owner of a file whose process is dead
 FOREIGNER: Final = -3
@@ -55,6 +57,7 @@ LOCKS_DIRECTORY: Final = frozenset({UNLINK, MOVE, LINK})
 NEWS: Final = frozenset({UNLINK, MOVE, LINK, CLOSE, LATE_CLOSE, TOUCH})
 
 
+@quickly_replaced
 class File(NamedTuple):
     """One inode: the process it belongs to, and whether its witness is taken."""
 
@@ -62,6 +65,7 @@ class File(NamedTuple):
     witness: bool
 
 
+@quickly_replaced
 class Process(NamedTuple):
     """Where a process stands, and what it knows.
 
@@ -92,6 +96,7 @@ class Process(NamedTuple):
     follows: int = NONE
 
 
+@quickly_replaced
 class Call(NamedTuple):
     """A call in the kernel, and the number of its steps that are done."""
 
@@ -101,6 +106,7 @@ class Call(NamedTuple):
     by: int  # the process that is in it; ``DEAD`` for what the kernel closes after a death
 
 
+@quickly_replaced
 class State(NamedTuple):
     """One moment.  Files are numbered, and ``NONE`` at P means that it is free."""
 
