@@ -13,7 +13,9 @@ import sys
 
 try:
     from semlock._core.compiled import ffi, lib
-except ImportError as error:  # pragma: no cover - only in a broken installation
+except ModuleNotFoundError as error:  # pragma: no cover - only in a broken installation
+    if error.name != "semlock._core.compiled":
+        raise
     raise ImportError(
         "semlock's compiled core is missing. A source checkout has none until it is installed "
         "(pip install .), and then run Python from outside of the checkout; otherwise "

@@ -258,3 +258,34 @@ def test_a_child_forked_while_the_tidying_is_loaded_does_not_wait_for_it(tmp_pat
     assert os.listdir(tmp_path) == []
     later = started(then=FORKS_MEANWHILE.format(directory=str(tmp_path)))[1]
     assert "semlock._core.cleaning" in later
+
+
+CORE = """
+import sys
+
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "semlock._core.compiled":
+            raise {error}
+
+
+sys.meta_path.insert(0, Finder())
+import semlock
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("ModuleNotFoundError(name=name)", "compiled core is missing"),
+        ("ImportError('it does not support loading in subinterpreters')", "subinterpreters"),
+    ],
+)
+def test_why_the_core_cant_be_loaded_is_said_as_it_is(error, said):
+    done = subprocess.run(
+        [sys.executable, "-c", CORE.format(error=error)], capture_output=True, text=True
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert said in last
+    assert ("missing" in last) == ("missing" in said)
