@@ -164,10 +164,10 @@ _MECHANISMS = {
     ),
     # It looks whether an unfinished file has been finished meanwhile, and at the time of change.
     "state": (
-        "common/change.c",
-        r"int outcome = same_state\(",
-        r"int outcome = OUT ? 0 : same_state(",
-        1,
+        "common/change.c posix/change.c",
+        r"same_state\(file, judged\)|has_changed\(&now, judged\)",
+        r"(OUT ? 0 : \g<0>)",
+        2,
     ),
     # A waiter that has had a file watched waits for a removal of it that is under way.
     "barrier": (

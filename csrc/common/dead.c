@@ -119,11 +119,11 @@ pid_in(semlock_os_file file)
     return number(&text, "pid=", &pid) ? pid : 0;
 }
 
-/* Judge the holder of an open file whose witness is free: SEMLOCK_FREE if it is dead, and else
- * as semlock_judge_holder. */
+/* Judge the holder of an open file whose witness was free a moment ago: SEMLOCK_FREE if it is
+ * dead, and else as semlock_judge_holder. */
 static int
-judge(semlock_os_file file, const semlock_pool *pool, semlock_holder *holder,
-      semlock_view *seen, char *bytes)
+judge(semlock_os_file file, semlock_holder *holder, semlock_view *seen,
+      const semlock_pool *pool, char *bytes)
 {
     int local, fate;
 
@@ -150,18 +150,44 @@ judge(semlock_os_file file, const semlock_pool *pool, semlock_holder *holder,
                : SEMLOCK_LOOK;
 }
 
-/* The holder is dead: remove its file, as semlock_remove does. */
+/* Is the record still the one that was judged, under the guard, and the witness free? */
 static int
-remove_dead(const char *path, const semlock_os_char *place, semlock_os_file *file,
+is_same(semlock_os_file file, const semlock_view *seen, const char *bytes)
+{
+    char now[LONGEST];
+
+    return semlock_read_at(file, now, LONGEST, 0) == seen->length &&
+           memcmp(now, bytes, (size_t)seen->length) == 0 && semlock_hold_off(file) != 1;
+}
+
+/* The holder is dead: remove its file; closes it.
+ *
+ * This asks less than semlock_remove_judged, which doesn't know why a file is removed.  It
+ * need not see the path before the bytes: the file of a released lock is written anew while it
+ * is not at the path, but only by a process that has its witness.  That was free before the
+ * record was read, and the process of the record has ended since, so none is left. */
+static int
+remove_dead(const char *path, const semlock_os_char *place, semlock_os_file file,
             semlock_pool *pool, const semlock_view *seen, const char *bytes)
 {
     semlock_file exact = semlock_file_of(seen);
-    int outcome = semlock_reopen_to_remove(place, &exact, file);
+    int outcome = SEMLOCK_CHANGED;
+    int guard;
 
-    if (outcome == SEMLOCK_OK) {
-        outcome = semlock_remove_judged(path, place, *file, pool, seen, bytes, 0);
+    if (semlock_reopen_to_remove(place, &exact, &file) != SEMLOCK_OK) {
+        return SEMLOCK_LOOK;
     }
-    return outcome == SEMLOCK_OK || outcome == SEMLOCK_LOST || outcome == SEMLOCK_CHANGED
+    guard = semlock_guard_judged(place, &exact, &file);
+    if (semlock_is_kept_out(guard)) {
+        semlock_os_close(file);
+        return SEMLOCK_LOOK;
+    }
+    if (is_same(file, seen, bytes)) {
+        outcome = semlock_remove_opened(path, seen, file, guard, pool);
+    }
+    semlock_close_guarded(file);
+    return outcome == SEMLOCK_OK || outcome == SEMLOCK_LOST || outcome == SEMLOCK_CHANGED ||
+                   semlock_is_gone(outcome)
                ? SEMLOCK_FREE
                : SEMLOCK_LOOK;
 }
@@ -171,6 +197,7 @@ remove_dead(const char *path, const semlock_os_char *place, semlock_os_file *fil
  *   SEMLOCK_HELD    its witness is taken
  *   SEMLOCK_FREE    it was dead, and its file is removed: try now
  *   SEMLOCK_ALIVE   it has closed the file, or is about to end: held until its process ends
+ *   SEMLOCK_CHANGED nothing is there
  *   SEMLOCK_LOOK    the caller must judge it */
 int
 semlock_judge_holder(const semlock_lock *lock, semlock_pool *pool, semlock_holder *holder,
@@ -179,23 +206,26 @@ semlock_judge_holder(const semlock_lock *lock, semlock_pool *pool, semlock_holde
     semlock_os_char place[SEMLOCK_PATH_ROOM];
     char bytes[LONGEST];
     semlock_os_file file;
-    int outcome = SEMLOCK_LOOK;
-    int taken;
+    int outcome, taken;
 
-    if (lock->vouched == SEMLOCK_BY_CALLER || semlock_os_path(place, lock->path) != 0 ||
-        semlock_open_to_read(place, &file) != 0) {
+    if (lock->vouched == SEMLOCK_BY_CALLER || semlock_os_path(place, lock->path) != 0) {
         return SEMLOCK_LOOK;
     }
+    outcome = semlock_open_to_read(place, &file);
+    if (outcome != SEMLOCK_OK) {
+        return outcome == SEMLOCK_FREE ? SEMLOCK_CHANGED : SEMLOCK_LOOK;
+    }
     taken = semlock_system_witness(file);
+    outcome = SEMLOCK_LOOK;
     if (taken == 1 && semlock_describe(file, seen) == 0 && !seen->unfinished) {
         holder->pid = pid_in(file);
         outcome = SEMLOCK_HELD;
     }
     else if (taken == 0 && lock->vouched == SEMLOCK_BY_PROOF &&
              !semlock_load32(&pool->watched)) {
-        outcome = judge(file, pool, holder, seen, bytes);
+        outcome = judge(file, holder, seen, pool, bytes);
         if (outcome == SEMLOCK_FREE) {
-            return remove_dead(lock->path, place, &file, pool, seen, bytes);
+            return remove_dead(lock->path, place, file, pool, seen, bytes);
         }
     }
     semlock_os_close(file);

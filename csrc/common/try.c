@@ -200,7 +200,7 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, in
 
 /* A file is at the path.  When it is time to judge its holder, a taken witness is enough proof
  * of life, unless the caller's policy uses other evidence.  SEMLOCK_FREE: the holder was dead,
- * and its file is removed. */
+ * and its file is removed, or the file is gone. */
 static int
 seen_held(semlock_lock *lock, semlock_pool *pool, int64_t now)
 {
@@ -217,6 +217,9 @@ seen_held(semlock_lock *lock, semlock_pool *pool, int64_t now)
         }
         else if (outcome == SEMLOCK_ALIVE) {
             outcome = SEMLOCK_LOOK;
+        }
+        else if (outcome == SEMLOCK_CHANGED) {
+            outcome = SEMLOCK_FREE;
         }
     }
     return outcome;
@@ -306,12 +309,24 @@ semlock_look_in(semlock_round *round, semlock_lock *lock, int seen_free, semlock
     return semlock_seen_held_in(round, lock, pool);
 }
 
+/* Is the holder of a lock that was held to be judged now?  Then this begins with it: opening
+ * the file shows as well as a check of the path whether there is one. */
+static int
+is_told(const semlock_lock *lock)
+{
+    return lock->vouched != SEMLOCK_BY_CALLER && semlock_load32(&lock->expect_held) &&
+           semlock_load64(&lock->look_at) == 0;
+}
+
 /* Try, and once more if a dead holder's file was removed. */
 static int
 attempt_file(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway)
 {
-    int outcome = attempt(lock, pool, lock->record, seen_free, anyway);
+    int outcome = SEMLOCK_HELD;
 
+    if (seen_free || !is_told(lock)) {
+        outcome = attempt(lock, pool, lock->record, seen_free, anyway);
+    }
     if (outcome == SEMLOCK_HELD) {
         outcome = seen_held(lock, pool, semlock_now_ns());
         if (outcome == SEMLOCK_FREE) {

@@ -89,19 +89,32 @@ semlock_guard_judged(const char *path, const semlock_file *file, int *fd)
     return guard;
 }
 
-/* Remove the judged file from the path, under the guard.  The path is checked again because
- * foreign programs take no guard: this keeps the check and the unlink adjacent. */
+/* Has the judged file been changed since, without the guard? */
+static int
+has_changed(const struct stat *now, const semlock_view *judged)
+{
+    return judged->local && judged->local != SEMLOCK_LAYERED &&
+           (now->st_size != judged->size || SEMLOCK_TIME_OF(now, c) != judged->ctime_ns);
+}
+
+/* Remove the judged file from the path, under the guard.  Path and state are checked again
+ * because foreign programs take no guard: this keeps the check and the unlink adjacent. */
 int
 semlock_remove_opened(const char *path, const semlock_view *judged, int fd, int guard,
                       semlock_pool *pool)
 {
     semlock_file file = semlock_file_of(judged);
     int32_t directory_length = semlock_directory_length(path, (int32_t)strlen(path));
-    int outcome;
+    int still, outcome;
+    struct stat now;
 
     (void)fd;
-    if (semlock_still_at(path, &file) == 0) {
+    still = semlock_seen_at(path, &file, &now);
+    if (still == 0) {
         return SEMLOCK_LOST;
+    }
+    if (still == 1 && has_changed(&now, judged)) {
+        return SEMLOCK_CHANGED;
     }
     outcome = guard < 0 /* ENOLCK, EOPNOTSUPP: waiting does not help */
                   ? semlock_remove_aside(path, directory_length, &file, pool)

@@ -64,7 +64,8 @@ semlock_describe_path(const char *path, semlock_view *view)
     return SEMLOCK_OK;
 }
 
-/* Open a path that was a regular file a moment ago: SEMLOCK_CHANGED if it is none now. */
+/* Open a path that may be a regular file: SEMLOCK_FREE if nothing is there, SEMLOCK_CHANGED if
+ * it is a link. */
 int
 semlock_open_to_read(const char *path, int *fd)
 {
@@ -72,5 +73,5 @@ semlock_open_to_read(const char *path, int *fd)
     if (*fd >= 0) {
         return SEMLOCK_OK;
     }
-    return errno == ENOENT || semlock_is_link(errno) ? SEMLOCK_CHANGED : -errno;
+    return errno == ENOENT ? SEMLOCK_FREE : semlock_is_link(errno) ? SEMLOCK_CHANGED : -errno;
 }

@@ -198,6 +198,9 @@ semlock_remove_opened(const char *path, const semlock_view *judged, HANDLE handl
     int outcome = semlock_wide(place, path, length);
 
     (void)guard;
+    if (outcome == 0 && semlock_still_at(place, &file) == 0) {
+        return SEMLOCK_LOST;
+    }
     if (outcome == 0) {
         outcome =
             semlock_temporary_path(aside, path, semlock_directory_length(path, length), pool);

@@ -165,7 +165,7 @@ semlock_describe_path(const WCHAR *path, semlock_view *view)
     return outcome;
 }
 
-/* Open a path that was a regular file a moment ago: SEMLOCK_CHANGED if it is gone. */
+/* Open a path that may be a regular file: SEMLOCK_FREE if nothing is there. */
 int
 semlock_open_to_read(const WCHAR *path, HANDLE *handle)
 {
@@ -176,7 +176,7 @@ semlock_open_to_read(const WCHAR *path, HANDLE *handle)
         return SEMLOCK_OK;
     }
     error = semlock_last_error();
-    return semlock_is_gone(error) ? SEMLOCK_CHANGED : error;
+    return semlock_is_gone(error) ? SEMLOCK_FREE : error;
 }
 
 /* No filesystem here is known to keep a boot mark in order, so files are synced. */

@@ -322,7 +322,7 @@ FAIR_WIN = ["stat", *WIN]
 READ = ["fcntl", "read"]
 # The witness and the record of a holder, and whether its process is there.
 JUDGED = ["openat", "fcntl", "stat", "fstatfs", "pread64", "pidfd_open"]
-REMOVED = ["flock", "stat", "stat", "pread64", "fcntl", "stat", "unlink", "flock", "close"]
+REMOVED = ["flock", "pread64", "fcntl", "stat", "unlink", "flock", "close"]
 WAITS = {
     "plain": ("semlock.Lock(path)", WIN),
     "fair": ("semlock.Lock(path, fair=True)", FAIR_WIN),

@@ -40,13 +40,14 @@ class Protocol:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        judging = at.REMOVING | {at.JUDGED}
+        judging = at.REMOVING | at.CORE_REMOVING | {at.JUDGED}
+        looking = at.LOOKING | at.CORE_READING
         self.kernel = Kernel(
             idle=at.IDLE,
-            resting=at.LOOKING | judging | {at.IDLE},
-            pinning=at.LOOKING | at.REMOVING | at.BARE_OPENED,
+            resting=looking | judging | {at.IDLE},
+            pinning=looking | at.REMOVING | at.CORE_REMOVING | at.BARE_OPENED,
             remembering=frozenset({at.JUDGED, at.BARE_HOLDS}),
-            reading=at.LOOKING if config.token else at.LOOKING | judging,
+            reading=looking if config.token else looking | judging,
             owners_matter=config.asks_process or not config.token,
             foreign_away=at.AWAY,
             foreign_pinning=frozenset({at.CREATED}),

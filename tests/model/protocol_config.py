@@ -43,6 +43,7 @@ class Config:
     loses_descriptor: bool = False  # the program closes it, or executes another one
     copied: bool = False  # the tree is copied by links: counts rise, private names are taken
     refreshes: bool = True
+    core_judges: bool = False  # the core removes a dead holder's file where it judges it
     tears: bool = True  # the two halves of a record are written and read one by one
     crashes: bool = True
     foreigner: bool = False
@@ -68,6 +69,8 @@ class Config:
     mark_compared: bool = True
     ctime_compared: bool = True
     witness_asked_again: bool = True
+    core_guards: bool = True
+    core_checks_path: bool = True
     creator_checks: bool = True
     look_checks_path: bool = True
     look_reads_twice: bool = True

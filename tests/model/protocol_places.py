@@ -38,6 +38,13 @@ REMOVE_OPEN: Final = "removes: open"
 REMOVE_GUARDED: Final = "removes: guarded"
 REMOVE_HALFWAY: Final = "removes: first comparison done"
 REMOVE_READY: Final = "removes: ready"
+CORE_OPEN: Final = "the core judges: open"
+CORE_FREE: Final = "the core judges: witness free"
+CORE_HALF: Final = "the core judges: half read"
+CORE_READ: Final = "the core judges: read"
+CORE_DEAD: Final = "the core judges: dead"
+CORE_GUARDED: Final = "the core removes: guarded"
+CORE_SAME: Final = "the core removes: compared"
 
 # Where the foreigner stands.
 AWAY: Final = "away"
@@ -49,6 +56,10 @@ LOOKING: Final = frozenset(
     {LOOK_OPEN, LOOK_HALF, LOOK_READ, LOOK_SEEN, LOOK_HALF_AGAIN, LOOK_AGAIN}
 )
 REMOVING: Final = frozenset({REMOVE_OPEN, REMOVE_GUARDED, REMOVE_HALFWAY, REMOVE_READY})
+
+# The same where the core does both, while it judges and when it has judged.
+CORE_READING: Final = frozenset({CORE_OPEN, CORE_FREE, CORE_HALF, CORE_READ})
+CORE_REMOVING: Final = frozenset({CORE_DEAD, CORE_GUARDED, CORE_SAME})
 
 # Where a holder has given up its descriptor, and where it has opened the file again.
 BARE_OPENED: Final = frozenset({BARE_OPEN, BARE_GUARDED, BARE_CHECKED})

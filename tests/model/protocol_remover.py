@@ -59,6 +59,13 @@ class Remover:
             at.REMOVE_GUARDED: self._remove_guarded,
             at.REMOVE_HALFWAY: self._remove_halfway,
             at.REMOVE_READY: self._remove_ready,
+            at.CORE_OPEN: self._core_open,
+            at.CORE_FREE: self._core_free,
+            at.CORE_HALF: self._core_half,
+            at.CORE_READ: self._core_read,
+            at.CORE_DEAD: self._core_dead,
+            at.CORE_GUARDED: self._core_guarded,
+            at.CORE_SAME: self._core_same,
         }
 
     # ------------------------------------------------------------------ looking and judging
@@ -70,6 +77,9 @@ class Remover:
             mark = self.config.marks and inode.form == UNFINISHED
             seen = Process(at.LOOK_OPEN, me.mine, s.path, mark=mark, life=inode.life)
             yield "look: open P, fstat", with_process(s, index, seen)
+            if self.config.core_judges and not mark:
+                opened = seen._replace(at=at.CORE_OPEN)
+                yield "core: open P, fstat", with_process(s, index, opened)
 
     def _look_open(self, s: State, index: int, me: Process) -> Steps:
         inode = s.inodes[me.other]
@@ -161,6 +171,55 @@ class Remover:
                 yield DEATH
         if config.robs_living:
             yield AGE
+
+    # ------------------------------------------------------------------ both, in the core
+
+    def _core_open(self, s: State, index: int, me: Process) -> Steps:
+        """Ask for the witness."""
+        if self.config.witness and self._witness_taken(s, me.other):
+            yield "core: held; close", self.kernel.closed(s, index, me)
+        else:
+            yield "core: the witness is free", moved(s, index, me, at.CORE_FREE)
+
+    def _core_free(self, s: State, index: int, me: Process) -> Steps:
+        inode = s.inodes[me.other]
+        if self.config.tears and self._may_be_written(s, me.other):
+            seen = me._replace(at=at.CORE_HALF, first=inode.first)
+            yield "core: read half", with_process(s, index, seen)
+        else:
+            seen = me._replace(at=at.CORE_READ, first=inode.first, second=inode.second)
+            yield "core: read", with_process(s, index, seen)
+
+    def _core_half(self, s: State, index: int, me: Process) -> Steps:
+        seen = me._replace(at=at.CORE_READ, second=s.inodes[me.other].second)
+        yield "core: read the rest", with_process(s, index, seen)
+
+    def _core_read(self, s: State, index: int, me: Process) -> Steps:
+        """Ask for the process."""
+        if DEATH in self._causes(s, me):
+            dead = me._replace(at=at.CORE_DEAD, cause=DEATH, life=me.first >> 1)
+            yield "core: dead", with_process(s, index, dead)
+        else:
+            yield "core: held; close", self.kernel.closed(s, index, me)
+
+    def _core_dead(self, s: State, index: int, me: Process) -> Steps:
+        inode = s.inodes[me.other]
+        if not self.config.core_guards:
+            yield from self._core_guarded(s, index, me)
+        elif inode.guard == NONE:
+            after = with_inode(s, me.other, inode._replace(guard=index))
+            yield "core: guard", moved(after, index, me, at.CORE_GUARDED)
+        else:
+            yield "core: guard taken by a process; close", self.kernel.closed(s, index, me)
+
+    def _core_guarded(self, s: State, index: int, me: Process) -> Steps:
+        yield from self._compare_file(s, index, me, at.CORE_SAME)
+
+    def _core_same(self, s: State, index: int, me: Process) -> Steps:
+        if self.config.core_checks_path:
+            yield from self._compare_path(s, index, me, at.REMOVE_READY)
+        else:
+            yield "core: ready", moved(s, index, me, at.REMOVE_READY)
 
     # ------------------------------------------------------------------ removing
 

@@ -37,6 +37,11 @@ COPIED = Config(keeps=True, copied=True, refreshes=False, tears=False)
 ALL_FORMS = Config(keeps=True, in_place=True)
 
 
+def by_core(config: Config) -> Config:
+    """Let dead holders' files also be judged and removed under one guard, as the core does."""
+    return replace(config, core_judges=True)
+
+
 def robbing(config: Config) -> Config:
     """Let policies take locks from living holders."""
     return replace(config, robs_living=True)
@@ -81,11 +86,24 @@ SEARCHES: dict[str, tuple[Config, int]] = {
     "foreigner, kept": (replace(KEPT, foreigner=True), 54_833),
     "foreigner, in place": (replace(IN_PLACE, foreigner=True, refreshes=False), 20_826),
     "three, whole": (coarse(WHOLE), 20_112),
+    "the core, whole, robbing": (by_core(robbing(WHOLE)), 12_307),
+    "the core, kept": (by_core(KEPT), 14_240),
+    "the core, in place": (by_core(replace(IN_PLACE, refreshes=False)), 8_753),
+    "the core, descriptor lost": (by_core(LOST), 905),
+    "the core, copied": (by_core(COPIED), 5_089),
 }
 LARGE_SEARCHES: dict[str, tuple[Config, int]] = {
     "kept, refreshed": (KEPT_REFRESHED, 118_535),
     "foreigner, whole, robbing": (robbing(with_foreigner(WHOLE)), 82_409),
     "three, kept": (coarse(KEPT), 57_477),
+    "the core, all forms, robbing": (
+        by_core(robbing(replace(ALL_FORMS, refreshes=False))),
+        78_178,
+    ),
+    "the core, kept, refreshed": (by_core(KEPT_REFRESHED), 183_145),
+    "the core, foreigner, kept": (by_core(replace(KEPT, foreigner=True)), 101_835),
+    "the core, three, whole": (by_core(coarse(WHOLE)), 59_406),
+    "the core, three, kept": (by_core(coarse(KEPT)), 280_557),
     "three, in place": (coarse(replace(IN_PLACE, refreshes=False)), 85_854),
     "kept, refreshed, robbing": (robbing(KEPT_REFRESHED), 181_341),
     "all forms, refreshed": (ALL_FORMS, 343_109),
@@ -244,6 +262,18 @@ ABLATIONS: dict[str, tuple[Config, dict[str, int]]] = {
     "a path check between two readings": (
         replace(KEPT, look_checks_path=False),
         {WHOLE_RECORDS: 12},
+    ),
+    "a guard, in the core": (
+        replace(by_core(WHOLE), core_guards=False),
+        {EXCLUSION: 21, EXACT: 19, NO_ROBBERY: 19, LOSS_SHOWS: 22},
+    ),
+    "a path check, in the core": (
+        replace(by_core(KEPT), core_checks_path=False),
+        {EXCLUSION: 17, EXACT: 15, NO_ROBBERY: 15, LOSS_SHOWS: 20},
+    ),
+    "the process as a second proof of death, in the core": (
+        replace(by_core(LOST), two_proofs=False),
+        {EXCLUSION: 13, NO_ROBBERY: 11},
     ),
     "a second reading": (
         replace(KEPT, look_reads_twice=False),
@@ -405,7 +435,9 @@ def test_folded_states_can_do_the_same_as_the_states_they_stand_for(config: Conf
 def test_every_step_of_the_programs_is_taken() -> None:
     model = Protocol(WHOLE)
     taken: set[str] = set()
-    for config in (WHOLE, KEPT, replace(IN_PLACE, refreshes=False), BARE):
+    # Of records that are being written the core reads those without a witness only.
+    core = by_core(replace(LOST, refreshes=True))
+    for config in (WHOLE, core, KEPT, replace(IN_PLACE, refreshes=False), BARE):
         for state in explore(Protocol(config)).parents:
             taken.update(process.at for process in state.processes)
     assert taken == set(model.programs)
