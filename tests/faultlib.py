@@ -152,6 +152,13 @@ _MECHANISMS = {
         r"!OUT && memcmp",
         1,
     ),
+    # The core does that when it removes what it has judged itself.
+    "record": (
+        "common/dead.c",
+        r"semlock_read_at\(file, now, LONGEST, 0\) == seen->length",
+        r"OUT || \g<0>",
+        1,
+    ),
     # It looks at the path first, and at the bytes afterwards.
     "order": (
         "common/change.c",

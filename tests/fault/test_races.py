@@ -11,6 +11,7 @@ answered without being made, which needs no compiler.
 import functools
 import inspect
 import os
+import re
 import sys
 
 import pytest
@@ -433,6 +434,24 @@ def test_the_path_is_seen_before_the_bytes(actor, path):
     assert number > 1
 
 
+@on_posix
+def test_what_is_written_anew_before_the_guard_is_not_removed(actor, path):
+    # The core has judged a dead holder's record, and then another program takes the lock over by
+    # writing its own record, of the same length, into the file.
+    reclaimer = actor()
+    STOPS.leave_dead(path, reclaimer)
+    assert reclaimer.begin("lock.try_acquire()", stop_before(STOPS.GUARD))
+    with open(path, "r+b") as file:
+        anew = re.sub(rb"token=\w+", b"token=" + b"0" * 32, file.read())
+        file.seek(0)
+        file.write(anew)
+    reclaimer.finish()
+    with open(path, "rb") as file:
+        if file.read() != anew:
+            raise LostRaceError("another program's record was removed")
+    os.unlink(path)
+
+
 def test_a_living_holder_is_not_robbed(actor):
     holder, other = actor(), actor()
     holder.do("lock.acquire(timeout=0)")
@@ -582,6 +601,7 @@ LOST_WITHOUT = [
     # The time of change tells these two as well, on a clock that is fine enough, so it goes too.
     ("bytes,state", test_a_lock_that_reuses_the_judged_inode_is_not_removed),
     ("order,state", test_the_path_is_seen_before_the_bytes),
+    ("record,state", test_what_is_written_anew_before_the_guard_is_not_removed),
     ("state", test_a_file_whose_mark_was_cleared_is_not_removed),
     ("creator", test_a_creator_whose_unfinished_file_was_taken_believes_nothing),
 ]
