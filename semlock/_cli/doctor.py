@@ -10,9 +10,10 @@ import tempfile
 import time
 from contextlib import suppress
 from shutil import rmtree
+from typing import NamedTuple
 
 from semlock._cli import BAD, OK, Options
-from semlock._cli.output import existing, print_json, print_line, print_wrapped
+from semlock._cli.output import existing, print_facts
 from semlock._core import capi, inside, waits
 from semlock._core.identity import this_process
 from semlock._locks.lock import Lock
@@ -37,15 +38,12 @@ _FEW_INSTANCES = 16
 _FEW_FREE = 16
 
 
-class Finding:
+class Finding(NamedTuple):
     """The result of one check, in words and as one word."""
 
-    __slots__ = ("detail", "name", "result")
-
-    def __init__(self, name: str, result: str, detail: str) -> None:
-        self.name = name
-        self.result = result
-        self.detail = detail
+    name: str
+    result: str
+    detail: str
 
 
 def doctor(options: Options) -> int:
@@ -63,16 +61,7 @@ def doctor(options: Options) -> int:
         rmtree(place, ignore_errors=True)
     guarantees = list(_guarantees({finding.name: finding for finding in findings}))
     for kind, found in (("check", findings), ("guarantee", guarantees)):
-        if not options.json:
-            print_line(
-                {"check": f"{directory}:", "guarantee": "what is guaranteed here:"}[kind]
-            )
-        for finding in found:
-            if options.json:
-                print_json({kind: finding.name, "result": finding.result,
-                            "detail": finding.detail, "directory": directory})  # fmt: skip
-            else:
-                print_wrapped(f"  {finding.name:11} {finding.result:8} ", finding.detail)
+        print_facts(kind, found, options, directory=directory)
     return BAD if any(finding.result == BROKEN for finding in guarantees) else OK
 
 

@@ -9,7 +9,7 @@ import os
 
 from semlock._cli import BAD, HELD, OK, Options, UsageError
 from semlock._cli.hiding import hide
-from semlock._cli.output import describe, print_json, print_line, print_wrapped, say
+from semlock._cli.output import describe, print_facts, print_json, print_line, say
 from semlock._cli.running import shell_word
 from semlock._cli.table import find
 from semlock._cli.waiting import Teller
@@ -235,31 +235,17 @@ def doctor(options: Options) -> int:
         with connected(url) as space:
             facts = space.facts()
     except LockEngineError as error:
-        _print_facts(address, [("connection", "no", str(error))], options)
+        print_facts("check", [("connection", "no", str(error))], options, engine=address)
         return BAD
-    rows = [
-        (
-            fact.promised,
+    for kind in ("check", "guarantee"):
+        told = [
             (
                 fact.what,
                 "ok" if fact.well else "limited",
                 ": ".join(filter(None, (fact.value, "" if fact.well else fact.advice))),
-            ),
-        )
-        for fact in facts
-    ]
-    _print_facts(address, [row for promised, row in rows if not promised], options)
-    _print_facts(address, [row for promised, row in rows if promised], options, "guarantee")
+            )
+            for fact in facts
+            if fact.promised == (kind == "guarantee")
+        ]
+        print_facts(kind, told, options, engine=address)
     return OK
-
-
-def _print_facts(
-    address: str, rows: list[tuple[str, str, str]], options: Options, kind: str = "check"
-) -> None:
-    if not options.json:
-        print_line(f"{address}:" if kind == "check" else "what is guaranteed here:")
-    for name, result, detail in rows:
-        if options.json:
-            print_json({kind: name, "result": result, "detail": detail, "engine": address})
-        else:
-            print_wrapped(f"  {name:11} {result:8} ", detail)

@@ -9,8 +9,10 @@ from semlock._core.records import printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
+    from semlock._cli import Options
     from semlock._core.status import LockStatus
     from semlock.systems import System
 
@@ -124,6 +126,20 @@ def print_json(fields: dict[str, Any], *, of_run: bool = False) -> None:
             shown = encoded.decode("utf-8", "backslashreplace")
             fields = {**fields, name: shown, f"{name}_bytes": encoded.hex()}
     write(json.dumps(_plain(fields), allow_nan=False), to_stderr=of_run)
+
+
+def print_facts(
+    kind: str, facts: Iterable[tuple[str, str, str]], options: Options, **where: str
+) -> None:
+    """Write what was found out of a directory or an engine: name, result and words of each."""
+    if not options.json:
+        (place,) = where.values()
+        print_line(f"{place}:" if kind == "check" else "what is guaranteed here:")
+    for name, result, detail in facts:
+        if options.json:
+            print_json({kind: name, "result": result, "detail": detail, **where})
+        else:
+            print_wrapped(f"  {name:11} {result:8} ", detail)
 
 
 def sentence(error: Exception) -> str:
