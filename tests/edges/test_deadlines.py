@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import decimal
 import fractions
 import math
@@ -12,7 +13,6 @@ import pytest
 
 import semlock
 from semlock import policy, retry, sema, sidecar, task
-from semlock._locks import Acquired
 from support import Child, wait_until
 
 ENDLESS = [
@@ -57,10 +57,10 @@ ASYNC = {
 }
 
 
-def acquired(lock):
-    found = Acquired()
-    found.lock = lock
-    return found
+@contextlib.contextmanager
+def releasing(lock):
+    yield
+    lock.release()
 
 
 def calls(lock):
@@ -68,7 +68,7 @@ def calls(lock):
     if hasattr(lock, "acquire_shared"):
         yield lock.acquire_shared
     if type(lock) in (semlock.Lock, sema.Semaphore):
-        yield lambda seconds: acquired(semlock.acquire_any([lock], seconds))
+        yield lambda seconds: releasing(semlock.acquire_any([lock], seconds))
         yield lambda seconds: semlock.acquire_all([lock], seconds)
 
 
