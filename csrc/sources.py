@@ -41,8 +41,16 @@ POSIX = [
     "posix/queue.c",
     "posix/place.c",
 ]
-KQUEUE = ["kqueue/system.c", "kqueue/events.c", "kqueue/tickets.c", "kqueue/names.c"]
+UNWATCHED = "common/unwatched.c"
+KQUEUE = [
+    UNWATCHED,
+    "kqueue/system.c",
+    "kqueue/events.c",
+    "kqueue/tickets.c",
+    "kqueue/names.c",
+]
 WINDOWS = [
+    UNWATCHED,
     "windows/file.c",
     "windows/locks.c",
     "windows/kernel.c",

@@ -1,0 +1,30 @@
+/* Systems on which directories are not watched: the caller looks at them by the clock. */
+#include "core.h"
+
+int64_t
+semlock_folder_watch(int64_t events, const char *directory)
+{
+    (void)events;
+    (void)directory;
+    return SEMLOCK_BAD_ARGUMENT;
+}
+
+void
+semlock_folder_unwatch(int64_t events, int64_t mark)
+{
+    (void)events;
+    (void)mark;
+}
+
+int
+semlock_folder_changes(int64_t events, int64_t life, semlock_pool *pool, char *buffer,
+                       int32_t size, semlock_change *changes)
+{
+    (void)events;
+    (void)life;
+    (void)pool;
+    (void)buffer;
+    (void)size;
+    (void)changes;
+    return 0;
+}
