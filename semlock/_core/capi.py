@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from semlock._core.records import LockInfo
 
 WITNESSED = lib.SEMLOCK_WITNESSED
-
 REGULAR = lib.SEMLOCK_REGULAR
 SYMLINK = lib.SEMLOCK_SYMLINK
 DIRECTORY = lib.SEMLOCK_DIRECTORY
@@ -143,10 +142,7 @@ def drain_pool(directory: str | None = None) -> None:
 
 
 class Record:
-    """The record that an acquire writes, in C's form; see ``semlock_record``.
-
-    The core fills in no field that has no place in it.
-    """
+    """The record that an acquire writes, in C's form; it has no room for a field at -1."""
 
     __slots__ = ("_text", "cdata", "stamp_at", "text", "token_at", "witness_at")
 

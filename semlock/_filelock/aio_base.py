@@ -16,7 +16,6 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
-    from types import TracebackType
     from typing import Any, NoReturn
 
     from typing_extensions import Self
@@ -295,13 +294,8 @@ class BaseAsyncFileLock(BaseFileLock, metaclass=AsyncFileLockMeta):
         await self.acquire()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._leave_block(exc_value)
+    async def __aexit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        await self._leave_block(error)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorate a coroutine function, which then runs under the lock."""

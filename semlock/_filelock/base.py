@@ -29,7 +29,6 @@ from semlock._filelock.said import Said
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Any, ParamSpec, TypeVar
 
     from typing_extensions import Self
@@ -363,13 +362,8 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         return self
 
     @unstruck
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._release_in_context(exc_value)
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        self._release_in_context(error)
 
     @unstruck
     def _release_in_context(self, error: BaseException | None) -> None:

@@ -8,7 +8,6 @@ from semlock._core.inside import unstruck
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     import asyncio
-    from types import TracebackType
     from typing import Any
 
 _named: Any = None
@@ -43,13 +42,8 @@ class AcquireReturnProxy:
         return self.lock
 
     @unstruck
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.lock._release_in_context(exc_value)  # noqa: SLF001 - a part of the lock
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        self.lock._release_in_context(error)  # noqa: SLF001 - a part of the lock
 
 
 class AsyncAcquireReturnProxy:
@@ -63,13 +57,8 @@ class AsyncAcquireReturnProxy:
     async def __aenter__(self) -> Any:
         return self.lock
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.lock._leave_block(exc_value)  # noqa: SLF001 - a part of the lock
+    async def __aexit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        await self.lock._leave_block(error)  # noqa: SLF001 - a part of the lock
 
 
 def raise_both(message: str, first: BaseException, second: BaseException) -> None:
