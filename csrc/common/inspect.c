@@ -194,3 +194,16 @@ semlock_witness_at(const char *path)
     semlock_os_close(file);
     return taken;
 }
+
+/* For a status: does the kernel have the file locked?  It is locked for a moment to find
+ * out. */
+int
+semlock_kernel_locked(const semlock_lock *lock, semlock_pool *pool)
+{
+    int is_free;
+
+    semlock_enter(pool);
+    is_free = semlock_kernel_is_free(lock);
+    semlock_leave(pool);
+    return !is_free;
+}

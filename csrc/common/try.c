@@ -1,5 +1,4 @@
-/* Trying to acquire.  How the file comes to its path is the platform's: posix/create.c,
- * windows/create.c. */
+/* Trying to acquire.  posix/create.c and windows/create.c bring the file to its path. */
 #include <errno.h>
 
 #include "core.h"
@@ -359,19 +358,6 @@ semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int a
         return semlock_object_won(lock, record);
     }
     return semlock_object_failed(lock, outcome);
-}
-
-/* For a status: does the kernel have the file locked?  It is locked for a moment to find
- * out. */
-int
-semlock_kernel_locked(const semlock_lock *lock, semlock_pool *pool)
-{
-    int is_free;
-
-    semlock_enter(pool);
-    is_free = semlock_kernel_is_free(lock);
-    semlock_leave(pool);
-    return !is_free;
 }
 
 int
