@@ -116,3 +116,17 @@ def test_a_lock_knows_no_file_and_no_core(module):
 
 def test_a_path_knows_the_schemes_of_all_engines():
     assert paths.SCHEMES == tuple(address.ENGINES)
+
+
+def test_no_file_has_more_than_400_lines():
+    """But the header that cffi reads, which has to be one file."""
+    root = Path(__file__).resolve().parents[2]
+    files = [p for folder in ("semlock", "csrc") for p in (root / folder).rglob("*.[chp]*")]
+    long = {
+        path.relative_to(root).as_posix(): lines
+        for path in files
+        if path.suffix in (".c", ".h", ".py")
+        and path.name != "semlock_api.h"
+        and (lines := path.read_text(encoding="utf-8").count("\n")) > 400
+    }
+    assert long == {}
