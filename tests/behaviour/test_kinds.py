@@ -237,6 +237,26 @@ def test_slots_of_tasks_are_as_many_as_they_say(world, trio):
     ) == 0
 
 
+def test_slots_and_shared_locks_decorate(world):
+    slots = world.kind("SlotLock", ".a", slots=2)
+    table = world.kind("SharedLock", ".b")
+
+    @slots
+    def take():
+        return slots.held
+
+    @table
+    def write():
+        return table.held
+
+    @table.shared()
+    def read():
+        return table.held
+
+    assert (take(), write(), read()) == (True, "exclusive", "shared")
+    assert (slots.held, table.held) == (False, None)
+
+
 def test_a_thread_may_wait_for_a_slot_while_it_has_one(world):
     """Another holder may release the slot that it waits for."""
     mine, other = world.kind("SlotLock", slots=2), world.kind("SlotLock", slots=2)
