@@ -64,11 +64,14 @@ def try_acquire_many(paths_or_locks: Iterable[Any]) -> list[Any]:
         raise TypeError(
             f"try_acquire_many takes a list of paths and locks, not {paths_or_locks!r}"
         )
-    locks = [item if isinstance(item, BaseLock) else _lock_at(item) for item in paths_or_locks]
-    plain = [lock for lock in locks if isinstance(lock, Lock)]
-    if len(plain) == len(locks):
+    locks = list(paths_or_locks)
+    if _all_plain(locks):
         return try_many(locks, frame)
-    before = [inside.native(lock).serial for lock in locks]
+    locks = [item if isinstance(item, BaseLock) else _lock_at(item) for item in locks]
+    if _all_plain(locks):
+        return try_many(locks, frame)
+    plain = [lock for lock in locks if isinstance(lock, Lock)]
+    before = [(inside.native(lock).serial, lock.count) for lock in locks]
     try:
         won = iter(try_many(plain, frame))
         first = [next(won) if isinstance(lock, Lock) else None for lock in locks]
@@ -77,9 +80,15 @@ def try_acquire_many(paths_or_locks: Iterable[Any]) -> list[Any]:
             for lock, taken in zip(locks, first, strict=True)
         ]
     except BaseException:
-        for lock, serial in zip(locks, before, strict=True):
-            inside.undo(lock, serial)
+        for lock, (serial, count) in zip(locks, before, strict=True):
+            if lock.count > count:  # or the call that failed has given it back itself
+                inside.undo(lock, serial)
         raise
+
+
+def _all_plain(items: list[Any]) -> bool:
+    """Tell whether all are ``Lock`` objects, by one short walk: each poll pays for it."""
+    return all(issubclass(kind, Lock) for kind in set(map(type, items)))
 
 
 def _lock_at(path: Any) -> Lock:

@@ -239,15 +239,22 @@ def test_a_reentrant_lock_counts(tmp_path):
     assert not lock.held
 
 
-def test_a_bad_path_gives_a_nested_lock_back_once(tmp_path):
+@pytest.mark.parametrize("other", [None, "kernel", "sema"])
+def test_a_bad_path_gives_a_nested_lock_back_once(tmp_path, other):
     lock = semlock.Lock(tmp_path / "a", reentrant=True)
     (tmp_path / "directory").mkdir()
+    tried = [lock, tmp_path / "directory"]
+    if other == "kernel":  # a lock of another class is tried after those
+        tried.append(semlock.KernelLock(tmp_path / "other"))
+    elif other == "sema":  # it is the one that fails
+        tried[1] = systems.find("sema").lock(str(tmp_path / "directory"))
     with lock:
-        with pytest.raises(semlock.LockPathError):
-            semlock.try_acquire_many([lock, tmp_path / "directory"])
-        assert lock.held
+        with pytest.raises(semlock.SemlockError):
+            semlock.try_acquire_many(tried)
+        assert lock.count == 1
         lock.check()
     assert not lock.held
+    assert visible(tmp_path) == ["directory"]
 
 
 def in_threads(*functions):
