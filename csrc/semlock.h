@@ -308,8 +308,8 @@
  *   its own until that ends; then it reads the directory again.  Only the first waiter
  *   watches P.  So waiters are woken one at a time, in order.
  *   On Linux a first waiter that leaves writes a byte into its FIFO: the next one is first
- *   and need not read the directory.  It writes none if tickets were passed by, which may
- *   come back, nor after 16 in a row, since a waiter may have asked earlier and joined late.
+ *   and need not read the directory, unless the lock is fair: a waiter may have asked earlier
+ *   and joined late.  None is written if tickets were passed by, nor after 16 in a row.
  *
  *               ticket          its owner lives while     the next waiter is woken by
  *     Linux     FIFO            the FIFO has a writer     POLLHUP
@@ -335,20 +335,20 @@
  *   A waiter that does not use its turn delays the others by 0.3 seconds at most.  The
  *   waiters behind it get events of P too, but do nothing for 0.12 seconds.  Then they look
  *   once.  If P exists, they go on sleeping.  If P is free, they look again when it has been
- *   free for 0.2 seconds, plus 8 milliseconds for each doubling of their position in the
+ *   free for 0.18 seconds, plus 8 milliseconds for each doubling of their position in the
  *   queue: so the nearest to the head is first, and only a few try at once.  If P is still
  *   free, and the queue has not moved meanwhile, they try out of turn.  It has moved if its
  *   directory has changed and the ticket that was first is gone; only a few of the waiters
  *   read the directory to find the first.
  *
  *   A slow machine makes the first waiter late too.  So a waiter that is late itself, or
- *   whose look takes long, waits longer: by eight times its lateness (counted up to 50
- *   milliseconds), and its steps grow by the lateness.
+ *   whose look takes long, waits longer: by eight times its lateness (counted up to 5
+ *   milliseconds), and its steps grow by the lateness.  So behind 64 it is 0.3 seconds.
  *
  *   Without events the waiters behind check P every 0.2 seconds, all at the same moments,
  *   and after 0.6 seconds whether its holder lives.  One behind more than 8 that has waited
  *   for 3 seconds, or behind more than 128, uses one of 15 moments: so it needs up to 3.3
- *   seconds if all are stopped at once, and behind r > 128 up to r - 128 times 4 ms longer.
+ *   seconds if all are stopped at once.
  *   FUSE reports changes here: threads check each second, the first every 0.1 seconds.
  *
  *   The winner out of turn passes by the tickets before its own.  The ticket of a dead owner

@@ -29,8 +29,7 @@ set_alarm(semlock_waiting *waiting, semlock_watch *watch)
     watch->due = watch->heard = 1;
     if (semlock_waiting_hears_next(waiting)) {
         waiting->place->told_at = semlock_now_ns();
-        waiting->place->alarm_at =
-            waiting->place->told_at + ALARM + semlock_waiting_distance(waiting);
+        waiting->place->alarm_at = waiting->place->told_at + ALARM;
     }
     if (waiting->lent) {
         /* The event loop is not to be woken by events on which we do not act. */

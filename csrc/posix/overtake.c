@@ -2,22 +2,24 @@
 #define _GNU_SOURCE
 #include "posix/waiting.h"
 
-#define PATIENCE 200000000 /* the second of a queue tries a lock that is free for so long */
+#define PATIENCE 180000000 /* the second of a queue tries a lock that is free for so long */
 #define STAGGER 8000000    /* and one with twice as many before it so much later */
 #define UNTOLD 150000000   /* the assumed age of a free lock without an event */
 #define MOVED 100000000    /* the same if the queue has moved meanwhile */
 #define SLOWER 8           /* PATIENCE grows by so many times the lateness, */
-#define SLOWEST 50000000   /* which is counted up to this */
+#define SLOWEST 5000000    /* which is counted up to this */
 #define FEW 4              /* so many waiters read the queue to find the first */
 #define TICK 200000000     /* how often waiters behind check a lock without events: */
 #define NEAR 8             /* those with no more before them, */
-#define FRESH 3000000000   /* and those with at most FAR, for this time; the others */
-#define RARELY 15          /* at one of so many times */
-#define FAR 128            /* behind more than these a look without events comes */
-#define DISTANCE 2000000   /* so much later for each that stands farther ahead, */
-#define FARTHEST 1500      /* counted up to these */
+#define FAR 128            /* and, for some time, those with no more than these; */
+#define FRESH 3000000000   /* that time */
+#define RARELY 15          /* the others look at one of so many times */
 #define HINTED 5           /* one of so many if changes by this kernel are reported */
 #define RETRY 10000000     /* until the next look after a failed try out of turn */
+
+/* Behind 64 that are stopped, on however slow a machine. */
+_Static_assert(PATIENCE + SLOWER * SLOWEST + 6 * (STAGGER + SLOWEST) <= 300000000,
+               "a free lock is tried within 0.3 seconds");
 
 /* A random time, from half of the span to one and a half of it, so that waiters do not wake
  * together. */
@@ -56,19 +58,6 @@ patience(const semlock_place *place)
         wait += stagger;
     }
     return wait + stagger * (place->ahead - doubled) / doubled;
-}
-
-/* While a lock without events changes hands, all behind it look again and again whether they
- * must try.  These looks slow it down, so one whose turn is far away makes fewer of them. */
-int64_t
-semlock_waiting_distance(const semlock_waiting *waiting)
-{
-    int64_t farther = waiting->place->ahead - FAR;
-
-    if (farther <= 0 || !waiting->blind) {
-        return 0;
-    }
-    return (farther < FARTHEST ? farther : FARTHEST) * DISTANCE;
 }
 
 /* Record the first ticket while the lock is free and the queue moves.  Of all waiters together
@@ -115,8 +104,7 @@ may_overtake(semlock_waiting *waiting, semlock_pool *pool)
         place->free_since = place->free_since != 0 ? now - MOVED
                             : place->told_at != 0  ? place->told_at
                                                    : now - UNTOLD;
-        place->alarm_at =
-            place->free_since + patience(place) + semlock_waiting_distance(waiting);
+        place->alarm_at = place->free_since + patience(place);
         return 0;
     }
     if (now < place->free_since + patience(place)) {

@@ -226,13 +226,23 @@ semlock_place_stands(const semlock_place *place, uint64_t number)
     return semlock_ticket_path(name, &queue, number, "") == 0 && !semlock_path_is_free(name);
 }
 
+/* A waiter may have asked earlier than we, and joined later.  It matters to a fair lock. */
+static int
+is_strict(const semlock_waiting *waiting)
+{
+    return waiting->locks != NULL
+               ? waiting->fair
+               : waiting->lock == NULL || waiting->lock->turns == SEMLOCK_FAIR;
+}
+
 /* The ticket before ours has ended.  Has its owner said that it was the first?  Then we are,
- * and the queue need not be read.  After some tellings it is read anyway: a waiter may have
- * asked earlier, and joined late. */
+ * and the queue need not be read.  After some tellings it is read anyway. */
 static void
 hear_relay(semlock_place *place, semlock_waiting *waiting)
 {
-    int relay = place->before != 0 && place->bell >= 0 ? semlock_ticket_told(place->bell) : 0;
+    int relay = place->before != 0 && place->bell >= 0 && !is_strict(waiting)
+                    ? semlock_ticket_told(place->bell)
+                    : 0;
 
     if (relay > 0) {
         semlock_ticket_unfollow(place, waiting);

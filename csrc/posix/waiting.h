@@ -25,7 +25,6 @@ void semlock_kernel_asked(semlock_watch *watch);
 
 /* posix/overtake.c */
 int64_t semlock_spread(const void *who, int64_t span);
-int64_t semlock_waiting_distance(const semlock_waiting *waiting);
 int semlock_waiting_watch_over(semlock_waiting *waiting, semlock_pool *pool);
 
 /* posix/wait.c */

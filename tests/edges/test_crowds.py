@@ -348,6 +348,29 @@ def test_who_waited_on_fuse_keeps_no_ticket_open_after_the_release(bound, count)
             assert behind.receive() - let_go < 0.15
 
 
+def test_one_that_was_late_itself_has_a_free_lock_in_time_behind_one_that_is_stopped(path):
+    """It gives those before it some more time, as the machine may be slow, but not for long."""
+
+    def once():
+        with contextlib.ExitStack() as stack:
+            with semlock.Lock(path):
+                stopped, late = waiters(stack, path, None, None)
+                stopped.stop()
+            begin = time.monotonic()
+            time.sleep(0.05)
+            late.stop()  # over its first look, 0.12 seconds after the release
+            time.sleep(0.13)
+            late.resume()
+            late.receive()
+            took = time.monotonic() - begin
+            late.run("lock.release()")
+            stopped.resume()
+            stopped.receive()
+            return took
+
+    in_time(once)
+
+
 # ---------------------------------------------------------------- who reads the queue
 
 RELAYS = 16  # so many in a row are told that they are first; then one reads the queue
@@ -378,10 +401,13 @@ def reads_the_queue(calls):
 @contextlib.contextmanager
 def crowd_that_went_through(path, count, log):
     """Trace a crowd from the release until the last one has ended."""
-    take = f"semlock.Lock({path!r}, fair=True).acquire().__exit__(None, None, None)"
+    take = f"semlock.Lock({path!r}).acquire().__exit__(None, None, None)"
     held = semlock.Lock(path)
     held.acquire()
-    with crowd_that_waits(path, count, take) as parent:
+    with crowd_that_waits(path, 1, take) as parent:
+        for number in range(1, count):
+            parent.run(f"pids += crowd(1, lambda: {take})")
+            wait_until(lambda n=number: len(standing(path)) == n + 1, "it waits")
         pids = parent.run("pids")
         with traced(pids, log) as calls:
             held.release()
@@ -397,7 +423,7 @@ def test_each_tells_the_next_one_that_it_is_first(path, tmp_path, count):
         readers = sum(map(reads_the_queue, calls))
     # The first one reads, and one after sixteen.  On a busy machine one that is late is passed
     # by, and then some more do.
-    assert 1 + count // RELAYS <= readers <= 2 + count // 4
+    assert count // RELAYS <= readers <= 1 + count // 4
 
 
 def test_on_fuse_few_calls_come_between_a_wake_and_the_lock(bound, tmp_path):
@@ -412,13 +438,13 @@ def calls_of_a_turn(calls):
     return won - max(i for i, call in enumerate(calls[:won]) if call == "ppoll")
 
 
-def waiters(stack, path, *timeouts):
+def waiters(stack, path, *timeouts, fair=True):
     """Have processes wait for a lock that is held, one after the other."""
     found = []
     for number, timeout in enumerate(timeouts):
         found.append(stack.enter_context(Child()))
         found[-1].send(
-            f"lock = semlock.Lock({path!r}, fair=True); lock.acquire({timeout}); None"
+            f"lock = semlock.Lock({path!r}, fair={fair}); lock.acquire({timeout}); None"
         )
         wait_until(lambda n=number: len(standing(path)) == n + 1, "it waits")
     return found
@@ -427,11 +453,11 @@ def waiters(stack, path, *timeouts):
 def test_one_that_was_passed_by_may_come_back_so_those_after_it_read_the_queue(path, tmp_path):
     with contextlib.ExitStack() as stack:
         with semlock.Lock(path):
-            (slow,) = waiters(stack, path, None)
+            (slow,) = waiters(stack, path, None, fair=False)
             slow.stop()
             (ticket,) = tickets(path)
             os.rename(ticket, f"{ticket}.late")
-            first, last = waiters(stack, path, None, None)
+            first, last = waiters(stack, path, None, None, fair=False)
         first.receive()
         with traced([last.outer_pid], tmp_path / "calls") as calls:
             first.run("lock.release()")
@@ -444,11 +470,24 @@ def test_one_that_was_passed_by_may_come_back_so_those_after_it_read_the_queue(p
 
 def test_one_that_gives_up_behind_others_says_nothing(path, tmp_path):
     with contextlib.ExitStack() as stack, semlock.Lock(path):
-        _, short, last = waiters(stack, path, None, 0.5, None)
+        _, short, last = waiters(stack, path, None, 0.7, None, fair=False)
         with traced([last.outer_pid], tmp_path / "calls") as calls:
             with pytest.raises(semlock.LockTimeoutError):
                 short.receive()
             wait_until(lambda: reads_the_queue(calls(last.outer_pid)), "it reads the queue")
+
+
+def test_the_one_behind_reads_the_queue_of_a_fair_lock(path, tmp_path):
+    """A waiter may have asked before it, and joined after it."""
+    with contextlib.ExitStack() as stack:
+        with semlock.Lock(path):
+            first, last = waiters(stack, path, None, None)
+        first.receive()
+        with traced([last.outer_pid], tmp_path / "calls") as calls:
+            first.run("lock.release()")
+            last.receive()
+            assert reads_the_queue(calls(last.outer_pid))
+        last.run("lock.release()")
 
 
 # ---------------------------------------------------------------- crowds
