@@ -124,8 +124,11 @@ typedef struct {
 int semlock_remove_judged(const char *path, const semlock_os_char *place,
                           semlock_os_file opened, semlock_pool *pool,
                           const semlock_view *judged, const char *bytes, int32_t flags);
-int semlock_judge_holder(const semlock_lock *lock, semlock_pool *pool, semlock_holder *holder,
-                         semlock_view *seen);
+/* How long a wait lets a holder end that has closed its file: a dying process closes its files
+ * some microseconds before its end. */
+#define SEMLOCK_ENDING_NS 5000000
+int semlock_judge_holder(const semlock_lock *lock, semlock_pool *pool, int64_t patience,
+                         semlock_holder *holder, semlock_view *seen);
 
 /* The steps of the protocol, which each platform implements for common/.  Unless something
  * else is said: 0, or a negative native error. */
@@ -318,6 +321,7 @@ int64_t semlock_process_open(int64_t events, int64_t pid);
 void semlock_process_close(int64_t events, int64_t process);
 int semlock_path_is_free(const char *path);
 int semlock_process_exists(int64_t pid); /* 1 too if that is not known */
+int semlock_probe_ending(int64_t pid, int64_t start, int64_t patience);
 
 /* common/turns.c: when a process makes way for waiters. */
 uint64_t semlock_passed(semlock_pool *pool, uint64_t key);

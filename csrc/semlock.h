@@ -218,8 +218,8 @@
  *   dead when two things are true: the witness is free, if the record claims it, and
  *   the process has ended.  A free witness of a running process means that its
  *   program closed the descriptor, or executed another program: held until the
- *   process ends.  Between the drop of the witness and the end of the process lie
- *   microseconds; a waiter watches for the end by a process handle.
+ *   process ends.  Between the two a dying process needs microseconds of the processor, so
+ *   a waiter's judgement sleeps for the end, for 5 ms at most; then a handle reports it.
  *
  *   What identifies a boot, a space of PIDs, and a process:
  *

@@ -122,7 +122,7 @@ pid_in(semlock_os_file file)
 /* Judge the holder of an open file whose witness was free a moment ago: SEMLOCK_FREE if it is
  * dead, and else as semlock_judge_holder. */
 static int
-judge(semlock_os_file file, semlock_holder *holder, semlock_view *seen,
+judge(semlock_os_file file, int64_t patience, semlock_holder *holder, semlock_view *seen,
       const semlock_pool *pool, char *bytes)
 {
     int local, fate;
@@ -141,7 +141,7 @@ judge(semlock_os_file file, semlock_holder *holder, semlock_view *seen,
         !names_process(bytes, seen->length, pool, &holder->pid, &holder->start)) {
         return SEMLOCK_LOOK;
     }
-    fate = semlock_probe(holder->pid, holder->start);
+    fate = semlock_probe_ending(holder->pid, holder->start, patience);
     if (fate == SEMLOCK_RUNS) {
         return SEMLOCK_ALIVE;
     }
@@ -198,10 +198,12 @@ remove_dead(const char *path, const semlock_os_char *place, semlock_os_file file
  *   SEMLOCK_FREE    it was dead, and its file is removed: try now
  *   SEMLOCK_ALIVE   it has closed the file, or is about to end: held until its process ends
  *   SEMLOCK_CHANGED nothing is there
- *   SEMLOCK_LOOK    the caller must judge it */
+ *   SEMLOCK_LOOK    the caller must judge it
+ *
+ * A holder that has closed the file is given so many nanoseconds to end. */
 int
-semlock_judge_holder(const semlock_lock *lock, semlock_pool *pool, semlock_holder *holder,
-                     semlock_view *seen)
+semlock_judge_holder(const semlock_lock *lock, semlock_pool *pool, int64_t patience,
+                     semlock_holder *holder, semlock_view *seen)
 {
     semlock_os_char place[SEMLOCK_PATH_ROOM];
     char bytes[LONGEST];
@@ -223,7 +225,7 @@ semlock_judge_holder(const semlock_lock *lock, semlock_pool *pool, semlock_holde
     }
     else if (taken == 0 && lock->vouched == SEMLOCK_BY_PROOF &&
              !semlock_load32(&pool->watched)) {
-        outcome = judge(file, holder, seen, pool, bytes);
+        outcome = judge(file, patience, holder, seen, pool, bytes);
         if (outcome == SEMLOCK_FREE) {
             return remove_dead(lock->path, place, file, pool, seen, bytes);
         }

@@ -208,7 +208,7 @@ seen_held(semlock_lock *lock, semlock_pool *pool, int64_t now)
     semlock_view seen;
 
     if (outcome == SEMLOCK_LOOK && lock->vouched != SEMLOCK_BY_CALLER) {
-        outcome = semlock_judge_holder(lock, pool, &holder, &seen);
+        outcome = semlock_judge_holder(lock, pool, 0, &holder, &seen);
         semlock_store32(&lock->witnessed, outcome == SEMLOCK_HELD);
         if (outcome == SEMLOCK_HELD) {
             semlock_store64(&lock->holder, holder.pid);

@@ -35,21 +35,25 @@ semlock_waiting_prepare(semlock_waiting *waiting, semlock_pool *pool)
 }
 
 /* The wait says that the holder must be judged.  SEMLOCK_FREE: it was dead, and it is this
- * waiter's turn; SEMLOCK_LOOK: the caller must judge it; SEMLOCK_ARMED: go on waiting.  That
- * is so between the moment when a dying process drops its witness and its end, which is
- * watched, and as long as a process holds whose program has closed the file. */
+ * waiter's turn; SEMLOCK_LOOK: the caller must judge it; SEMLOCK_HELD: another process has it;
+ * SEMLOCK_ARMED: go on waiting, because its program has closed the file, and its process has
+ * not ended.  That end is watched.
+ *
+ * A dying holder has dropped its witness, and is about to end.  Everything else that could be
+ * done now would only keep the processor from it, so the judgement sleeps until then. */
 static int
 judge(semlock_waiting *waiting, const semlock_lock *lock, semlock_pool *pool)
 {
     semlock_watch *watch = &waiting->watches[waiting->which];
+    int sleeps = !waiting->lent && !waiting->unpaced;
     semlock_holder holder;
     semlock_view seen;
     int outcome;
 
     semlock_enter(pool);
-    outcome = semlock_judge_holder(lock, pool, &holder, &seen);
-    if (outcome == SEMLOCK_ALIVE &&
-        (waiting->lent || waiting->unpaced || semlock_held_here(pool, seen.ino))) {
+    outcome = semlock_judge_holder(lock, pool, sleeps ? SEMLOCK_ENDING_NS : 0, &holder, &seen);
+    if ((outcome == SEMLOCK_ALIVE || outcome == SEMLOCK_HELD) &&
+        (!sleeps || semlock_held_here(pool, seen.ino))) {
         outcome = SEMLOCK_LOOK; /* the caller may be about to wait for itself */
     }
     semlock_leave(pool);
@@ -60,11 +64,11 @@ judge(semlock_waiting *waiting, const semlock_lock *lock, semlock_pool *pool)
         semlock_waiting_follow(waiting, holder.pid, holder.start);
         return SEMLOCK_ARMED;
     }
-    if (outcome == SEMLOCK_FREE) {
+    if (outcome == SEMLOCK_FREE || outcome == SEMLOCK_CHANGED) { /* it is gone */
         return semlock_waiting_in_turn(waiting, lock->turns == SEMLOCK_FAIR) ? SEMLOCK_FREE
                                                                              : SEMLOCK_ARMED;
     }
-    return SEMLOCK_LOOK;
+    return outcome == SEMLOCK_HELD ? outcome : SEMLOCK_LOOK;
 }
 
 /* Wait, and try as soon as the lock may be free.  Returns the outcome of the wait
@@ -74,6 +78,9 @@ int
 semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
                             int64_t until)
 {
+    int judges;   /* a failed try at an event is followed by a judgement here */
+    int free = 0; /* which removed a dead holder's file */
+
     if (waiting->locks == NULL) {
         waiting->lock = lock;
     }
@@ -83,7 +90,7 @@ semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semloc
     }
     waiting->began = 1;
     for (int races = 0; races < RACES; races++) {
-        int outcome = semlock_waiting_once(waiting, pool, until);
+        int outcome = free ? SEMLOCK_FREE : semlock_waiting_once(waiting, pool, until);
 
         if (outcome != SEMLOCK_FREE && outcome != SEMLOCK_LOOK) {
             return outcome;
@@ -96,14 +103,21 @@ semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semloc
             if (outcome == SEMLOCK_LOOK) {
                 return outcome;
             }
-            if (outcome == SEMLOCK_ARMED) {
+            if (outcome != SEMLOCK_FREE) {
                 continue;
             }
         }
         if (waiting->locks != NULL) {
             hand_over(waiting, lock, pool);
         }
+        judges = waiting->tried && waiting->locks == NULL && !waiting->lent;
+        if (judges) {
+            semlock_store64(&lock->look_at, INT64_MAX); /* the try need not */
+        }
         outcome = semlock_try_free(lock, pool);
+        if (judges && outcome != SEMLOCK_OK) {
+            semlock_store64(&lock->look_at, 0);
+        }
         if (outcome == SEMLOCK_OK) {
             semlock_waiting_end(waiting, pool, lock);
         }
@@ -111,11 +125,19 @@ semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semloc
             (waiting->locks == NULL || outcome != SEMLOCK_MINE)) {
             return outcome;
         }
-        semlock_waiting_by_turns(waiting);
-        if (outcome == SEMLOCK_LOOK && waiting->tried && waiting->locks == NULL &&
-            judge(waiting, lock, pool) == SEMLOCK_LOOK) {
-            return outcome; /* the event was the holder's death: it is judged at once */
+        free = 0;
+        if (judges) {
+            /* Another process was faster, or the event was the holder's death. */
+            outcome = judge(waiting, lock, pool);
+            if (outcome == SEMLOCK_LOOK) {
+                return outcome;
+            }
+            free = outcome == SEMLOCK_FREE;
+            if (outcome != SEMLOCK_HELD) {
+                continue;
+            }
         }
+        semlock_waiting_by_turns(waiting);
         if (waiting->locks == NULL) {
             semlock_contended_now(pool, lock);
         }

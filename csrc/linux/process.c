@@ -221,20 +221,21 @@ semlock_identify(semlock_process *process)
     return 0;
 }
 
-/* Have all threads of this process ended? 1, 0, -ESRCH if there is none, or another error if
- * it can't be told so.  /proc/PID/stat takes three times as long. */
+/* Have all threads of this process ended, or do they within so many nanoseconds? 1, 0, -ESRCH
+ * if there is none, or another error if it can't be told so.  /proc/PID/stat takes three times
+ * as long. */
 static int
-has_ended(int64_t pid)
+has_ended(int64_t pid, int64_t patience)
 {
     struct pollfd process = {.events = POLLIN};
-    struct timespec now = {0, 0};
+    struct timespec time = {0, (long)patience};
     int ended;
 
     process.fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
     if (process.fd < 0) {
         return -errno;
     }
-    ended = ppoll(&process, 1, &now, NULL) == 1 && (process.revents & POLLIN) != 0;
+    ended = ppoll(&process, 1, &time, NULL) == 1 && (process.revents & POLLIN) != 0;
     close(process.fd);
     return ended;
 }
@@ -244,6 +245,13 @@ has_ended(int64_t pid)
 int
 semlock_probe(int64_t pid, int64_t start)
 {
+    return semlock_probe_ending(pid, start, 0);
+}
+
+/* The same, but a process that runs is given some time to end, less than a second. */
+int
+semlock_probe_ending(int64_t pid, int64_t start, int64_t patience)
+{
     char state;
     long threads;
     int64_t began;
@@ -252,7 +260,7 @@ semlock_probe(int64_t pid, int64_t start)
     if (pid < 1 || pid > 0x7fffffff) {
         return -EINVAL;
     }
-    ended = has_ended(pid);
+    ended = has_ended(pid, patience);
     if (ended == 1 || ended == -ESRCH) {
         return ended == 1 ? SEMLOCK_ZOMBIE : SEMLOCK_GONE;
     }
