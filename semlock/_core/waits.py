@@ -242,6 +242,16 @@ class _EndedWait(_Wait):
     __slots__ = ()
 
 
+class Nothing(Wait):
+    """A wait for nothing, which can only end."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.cdata = ffi.new("semlock_waiting *")
+        self._hub = None
+
+
 class Marks:
     """A buffer for events."""
 

@@ -16,7 +16,7 @@ from semlock._core import capi, events, explain, inside, registry, waits
 from semlock._core.capi import POOL
 from semlock._core.seconds import saturated
 from semlock._waiting import INFO, inf, notice_of
-from semlock._waiting.steps import FIRST_PAUSE, LONGEST_PAUSE, chance, growing_pauses
+from semlock._waiting.steps import FIRST_PAUSE, LONGEST_PAUSE, Call, chance, growing_pauses
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ CORE_LOOKS = sys.platform != "win32"
 _FOREVER = 1e9
 # The clocks differ: a time that is over for the core may be over here a moment later.
 _CLOCKS_DIFFER = 1e-4
+_EINTR = -errno.EINTR
 # After so many lost races in a row, pause once.
 LOST_RACES = 16
 
@@ -130,6 +131,26 @@ def cancel(lock: Any) -> int:
     return count
 
 
+# Not empty once this process has walked the way from a wake to the caller.
+_walked: set[bool] = set()
+registry.on_fork(_walked.clear)
+
+
+def _walk_back() -> None:
+    """Walk the way from a wake to the caller, before the first sleep of this process.
+
+    A forked child has its objects in pages of its parent's, and each is copied when it is used
+    first: after the wake, this took longer than the hand-over of the lock.
+    """
+    _walked.add(True)
+    run(_ending(Waiter(None, wait=waits.Nothing())))
+
+
+def _ending(waiter: Waiter) -> Steps[None]:
+    yield Call(int)
+    waiter.end()
+
+
 class Waiter(Stoppable):
     """One thread's wait for one lock, or for any of some, as long as it lasts.
 
@@ -157,6 +178,8 @@ class Waiter(Stoppable):
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
+        if wait is not None and not _walked:
+            _walk_back()
         # Looked up at the call, so that a test can replace time.sleep.
         self._clock = clock or time.monotonic
         self._sleep = sleep or time.sleep
@@ -270,7 +293,7 @@ class Waiter(Stoppable):
                 if self._lock is None
                 else waits.take(wait.cdata, self._lock, POOL, end)
             )
-            if outcome != -errno.EINTR:  # Python's handlers have run meanwhile
+            if outcome != _EINTR:  # Python's handlers have run meanwhile
                 break
             self.end_if_stopped()
         self.said = outcome

@@ -64,11 +64,13 @@ class Walk(NamedTuple):
 
 LOCK = "lock = semlock.Lock(path)"
 LIVES = "lock.release()"
+# What the first wait of a process does once.
+WALKED = "from semlock._waiting import waiter; waiter._walk_back()"
 
 WALKS = {
     "acquire": Walk("lock.acquire", 2, 2, f"{LOCK}; lock.acquire(); lock.release()"),
     "release": Walk("lock.release", 1, 1, f"{LOCK}; lock.acquire()"),
-    "contended acquire": Walk("lock.acquire", 14, 4, LOCK, LIVES),
+    "contended acquire": Walk("lock.acquire", 14, 4, f"{LOCK}; {WALKED}", LIVES),
     "take-over from a dead holder": Walk("lock.acquire", 3, 2, LOCK, "ends"),
     # 55 calls, and one more if the loop runs a timer whose task was woken before.
     "contended AsyncLock, first use": Walk(
@@ -115,3 +117,42 @@ def test_a_walk_through_the_house_stays_short(name, tmp_path):
     told = "\n".join(f"{file}: {function}" for file, function in steps)
     assert len(steps) <= walk.calls, told
     assert len(files) <= walk.files, told
+
+
+COLD = """
+import os, sys, semlock
+
+house = os.path.dirname(semlock.__file__) + os.sep
+warm, cold, awake = set(), [], False
+
+def note(frame, event, argument):
+    global awake
+    if event == "call" and frame.f_code.co_filename.startswith(house):
+        if awake and frame.f_code not in warm:
+            cold.append(frame.f_code.co_name)
+        warm.add(frame.f_code)
+    elif event == "c_return" and argument.__name__ == "semlock_waiting_take":
+        awake = True
+"""
+
+
+def test_a_forked_child_has_walked_the_way_from_the_wake_to_the_caller_before_it_sleeps(
+    tmp_path,
+):
+    """What runs after the wake for the first time in a process copies pages of its parent's."""
+    path = str(tmp_path / "x")
+    with Child() as holder, Child(COLD) as waiter:
+        waiter.run(
+            f"from semlock._waiting import waiter; {WALKED}; lock = semlock.Lock({path!r})"
+        )
+        holder.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
+        waiter.send(
+            "read, write = os.pipe()\n"
+            "if os.fork() == 0:\n"
+            "    sys.setprofile(note); lock.acquire(); sys.setprofile(None); lock.release()\n"
+            "    os.write(write, repr((awake, cold)).encode()); os._exit(0)\n"
+            "told = os.read(read, 1000).decode(); os.wait(); told\n"
+        )
+        wait_until(lambda: tickets(path), "it sleeps")
+        holder.run("lock.release()")
+        assert waiter.receive() == "(True, [])"
