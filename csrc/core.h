@@ -308,6 +308,8 @@ int semlock_ticket_pass(const semlock_queue *queue, uint64_t number);
 #define SEMLOCK_ALONE_NS 100000000 /* a wait up to this is not worth a ticket */
 #endif
 void semlock_waiting_prepare(semlock_waiting *waiting, semlock_pool *pool);
+void semlock_waiting_hand_over(semlock_waiting *waiting, semlock_lock *lock,
+                               semlock_pool *pool);
 int semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock,
                                 semlock_pool *pool, int64_t until);
 int semlock_waiting_is_next(const semlock_waiting *waiting);

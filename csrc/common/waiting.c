@@ -6,8 +6,8 @@
 #define PREPARED_FOR 4 /* of several locks, some may be in use by other threads */
 
 /* What was prepared for one of the locks is for the one that is free. */
-static void
-hand_over(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool)
+void
+semlock_waiting_hand_over(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool)
 {
     if (waiting->lock != NULL && waiting->lock != lock) {
         semlock_enter(pool);
@@ -108,7 +108,7 @@ semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semloc
             }
         }
         if (waiting->locks != NULL) {
-            hand_over(waiting, lock, pool);
+            semlock_waiting_hand_over(waiting, lock, pool);
         }
         judges = waiting->tried && waiting->locks == NULL && !waiting->lent;
         if (judges) {

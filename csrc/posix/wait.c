@@ -85,14 +85,15 @@ hears_events(const semlock_waiting *waiting)
             semlock_waiting_hears_next(waiting) || waiting->place->mark >= 0);
 }
 
-/* May an event of the lock be answered by a try, before it is read?  The removal of the file
- * ends before a link to its name can begin, so the try is as good as a look, and a call less.
- * A try that fails is followed by a look. */
+/* May an event of the lock be answered by a try, before it is read?  A link to a name begins
+ * when its removal has ended, so the try is as good as a look; but not a reader's, whose file
+ * has another name.  A try that fails is followed by a look. */
 static int
 may_try_unread(const semlock_waiting *waiting)
 {
     return SEMLOCK_TRIES_UNREAD && semlock_is_prepared(waiting->lock) && !waiting->tried &&
-           waiting->count == 1 && semlock_waiting_is_next(waiting);
+           waiting->count == 1 && waiting->lock->path == waiting->watches[0].path &&
+           semlock_waiting_is_next(waiting);
 }
 
 static int
@@ -108,10 +109,8 @@ may_try_lent(semlock_waiting *waiting, semlock_pool *pool)
     const semlock_watch *watch = &waiting->watches[0];
 
     if (!waiting->lent || waiting->life != semlock_life(pool) || !watch->told ||
-        !watch->heard || !may_try_unread(waiting)) {
-        return 0;
-    }
-    if (is_fair(waiting) && semlock_waiting_others_came(waiting, 0, pool)) {
+        !watch->heard || !may_try_unread(waiting) ||
+        (is_fair(waiting) && semlock_waiting_others_came(waiting, 0, pool))) {
         return 0;
     }
     /* The try looks no more than this does.  If it fails, it says whether the holder lives. */
@@ -288,6 +287,9 @@ semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until
     int blocked = semlock_now_ns() < until && block_signals(waiting, &before);
     int outcome = semlock_waiting_once(waiting, pool, until);
 
+    if (outcome == SEMLOCK_FREE && waiting->locks != NULL) {
+        semlock_waiting_hand_over(waiting, waiting->locks[waiting->which], pool);
+    }
     if (blocked) {
         unblock_signals(waiting, &before);
     }

@@ -26,9 +26,10 @@ under_way: dict[int, ref[_Wait]] = {}
 class _Wait:
     """One wait for some lock paths, perhaps with a place in one queue.
 
-    It has descriptors, and perhaps a ticket, until ``end``.  If it ``prepares``, the next one to
-    try makes the file of the first lock before it sleeps.  With ``tries``, C's array of all these
-    locks, ``take`` tries the one that is free; it asks the queue before, if that is ``fair``.
+    It has descriptors, and perhaps a ticket, until ``end``.  Before the next one to try sleeps, it
+    makes the file of the lock that it ``prepares``.  With ``tries``, C's array of all these locks,
+    the file is for the one that gets free, and ``take`` tries that one; it asks the queue before,
+    if that is ``fair``.
     In an event loop it uses the event source of the loop's ``hub``, and tells it when it ends.
     """
 
@@ -51,7 +52,7 @@ class _Wait:
         *,
         hub: Any = None,
         asked: int | None = None,
-        prepares: bool = False,
+        prepares: semlock_lock | None = None,
         tries: Any = None,
         fair: bool = False,
     ) -> None:
@@ -62,7 +63,7 @@ class _Wait:
         self.cdata = ffi.new("semlock_waiting *")
         self._watches = ffi.new("semlock_watch[]", self.count)
         self._place: semlock_place | None = None
-        self._keep: tuple[object, ...] = (locks, tries)
+        self._keep: tuple[object, ...] = (locks, tries, prepares)
         for index, lock in enumerate(locks):
             watch = self._watches[index]
             watch.path = lock.path
@@ -70,8 +71,8 @@ class _Wait:
         waiting = self.cdata
         waiting.watches = self._watches
         waiting.count = self.count
-        if prepares:
-            waiting.lock = locks[0]
+        if prepares is not None:
+            waiting.lock = prepares
         if tries is not None:
             waiting.locks, waiting.fair = tries, fair
         if queue is not None:

@@ -253,7 +253,9 @@ class AnyWait:
     @staticmethod
     def waiter(locks: list[Any], timeout: float | None) -> tuple[Any, waits.Wait]:
         """Begin to wait."""
-        wait = waits.Wait([inside.native(lock) for lock in locks])
+        natives = [inside.native(lock) for lock in locks]
+        # The core prepares a file, for whichever gets free; the tries stay here.
+        wait = waits.Wait(natives, tries=capi.many(natives))
         return Waiter(timeout, wait=wait, about=locks[0].path), wait
 
 

@@ -223,6 +223,8 @@ class Reading(Sharable):
                 return
             raise explain.timeout_error(writer, 0.0)
         self._refuse_to_read(frame)
+        with contextlib.suppress(OSError):
+            self._make_directory()  # a file is prepared there, before it sleeps
         waiter = self._waiter(reader, timeout, asked)
         won = None
         try:
@@ -245,7 +247,10 @@ class Reading(Sharable):
             timeout,
             inside.schedule(writer),
             wait=waits.Wait(
-                (inside.native(writer),), inside.native(writer), inside.record(reader)
+                (inside.native(writer),),
+                inside.native(writer),
+                inside.record(reader),
+                prepares=inside.native(reader),
             ),
             queue=inside.native(writer),
             of=writer,

@@ -248,7 +248,7 @@ class InFiles(FileRecord):
         del asked  # a thread's wait begins now
         native = self._native
         queue = native if native.turns else None
-        wait = waits.Wait((native,), queue, self._record, prepares=True)
+        wait = waits.Wait((native,), queue, self._record, prepares=native)
         # The core tries by itself unless each try needs a new record.
         lock = native if native.turns and not self._each_time else None
         waiter = Waiter(timeout, self._retry, wait=wait, lock=lock, of=self)

@@ -120,7 +120,7 @@ class AsyncWaiter(Waiter):
         if wait is None:
             stands = self.stands or (self._line is not None and self._line.stands)
             queue = self._queue if stands else None
-            one = len(self._locks) == 1
+            one = self._locks[0] if len(self._locks) == 1 else None
             wait = self._wait = Wait(
                 self._locks, queue, self._record, hub=self._hub, asked=self._asked, prepares=one
             )

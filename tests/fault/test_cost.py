@@ -320,6 +320,7 @@ WIN = ["lseek", "pwrite64", "linkat"]
 FAIR_WIN = ["stat", *WIN]
 # Which of several it is, is read from the event source, after a look that the source is ours.
 READ = ["fcntl", "read"]
+LOOKED = ["fcntl", "stat", "fcntl", "inotify_add_watch", "stat"]
 # The witness and the record of a holder, and whether its process is there.
 JUDGED = ["openat", "fcntl", "stat", "fstatfs", "pread64", "pidfd_open"]
 REMOVED = ["flock", "pread64", "fcntl", "stat", "unlink", "flock", "close"]
@@ -335,6 +336,17 @@ WAITS = {
     "one fair slot": ("semlock.SlotLock(path, 1, fair=True)", FAIR_WIN),
     "three slots": ("semlock.SlotLock(path, 3)", [*READ, *WIN]),
     "three fair slots": ("semlock.SlotLock(path, 3, fair=True)", [*READ, *FAIR_WIN]),
+    # Python tries, which begins with a look whether there is a file.
+    "any": (
+        "type('', (), {'acquire': lambda _: semlock.acquire_any([semlock.Lock(path)])})()",
+        ["rt_sigprocmask", "openat", *WIN],
+    ),
+    # Its file is in another directory, so it looks at the writer's: is its ticket still there, is
+    # the path free, is it still its turn, and is it free now?
+    "reader": (
+        "type('', (), {'acquire': semlock.SharedLock(path).acquire_shared})()",
+        [*READ, *LOOKED, "rt_sigprocmask", "stat", *WIN],
+    ),
     # Its loop goes round once between the event and the task.
     "task": ("semlock.AsyncLock(path)", [*READ, "epoll_wait", *WIN]),
     "fair task": ("semlock.AsyncLock(path, fair=True)", [*READ, "stat", "epoll_wait", *WIN]),
