@@ -234,7 +234,7 @@
  *   On Linux the core decides the plain case itself, in the call that tries or waits (see
  *   common/dead.c; on Windows seldom): a record exactly as semlock writes it, of this boot and
  *   namespace, whose witness was kept and is free, and whose process has ended.  It removes
- *   that file by fewer steps (they are there), and tries again.  (For locks with the default policy, if
+ *   that file by fewer steps, and tries again.  (For locks with the default policy, if
  *   no listener reports removals.)  The caller judges all others by the same rule.
  *
  *   In another PID namespace of the same boot PIDs mean nothing.  There a free
