@@ -131,7 +131,7 @@ def measure_command(memory: str, seconds: float) -> str:
     lines = ["## The command", "", f"- Date: {facts.today()}", f"- Kernel: {facts.kernel()}"]
     lines += [f"- Python: {facts.python()}", f"- Processor: {facts.processor()}"]
     lines += [f"- Rounds: {len(group.contenders[0].samples)}"]
-    lines += [f"- Load: {facts.load()} after", "", _HOW_TO_READ]
+    lines += [f"- Load: {facts.load_after()}", "", _HOW_TO_READ]
     rows: list[tuple[str, ...]] = [("", "median ms", "to `python -c pass`", "bar", "")]
     for contender in group.contenders:
         ratio = group.ratio(contender.key)

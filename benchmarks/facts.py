@@ -11,6 +11,8 @@ import re
 import semlock
 from benchmarks.contenders import installed
 
+_QUIET = 1.5  # the load of a machine on which times mean something
+
 
 def kernel() -> str:
     """Give the kernel's version without what a distributor or owner has added to it."""
@@ -65,6 +67,12 @@ def disk(directory: str) -> str:
 def load() -> str:
     """Say how busy the machine has been in the last minute."""
     return f"{os.getloadavg()[0]:.2f}"
+
+
+def load_after() -> str:
+    """Say how busy the machine was in the last minute of a run, and what that means."""
+    noisy = ": the machine was busy, so the times are noisy"
+    return f"{load()} after{noisy if os.getloadavg()[0] > _QUIET else ''}"
 
 
 def versions() -> list[str]:

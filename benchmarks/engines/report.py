@@ -12,7 +12,6 @@ from benchmarks.results import TIMES
 if TYPE_CHECKING:
     from benchmarks.engines.run import Found
 
-_QUIET = 1.5  # the load of a machine on which times mean something
 # Of a pair and of a hand-over, to the same requests by the bare client.
 _PAIR, _HAND_OVER = 1.25, 1.5
 _HOW_TO_READ = """\
@@ -49,9 +48,7 @@ def engines(found: dict[str, Found]) -> str:
     """Write the part about engines."""
     lines = ["## Engines", "", f"- Date: {facts.today()}", f"- Kernel: {facts.kernel()}"]
     lines += [f"- Python: {facts.python()}", f"- Processor: {facts.processor()}"]
-    load = facts.load()
-    noisy = ": the machine was busy, so the times are noisy" if float(load) > _QUIET else ""
-    lines += [f"- Load: {load} after{noisy}"]
+    lines += [f"- Load: {facts.load_after()}"]
     lines += [f"- Servers: {', '.join(one.version for one in found.values())}", ""]
     lines += [_HOW_TO_READ, f"![Acquire and release on servers]({PICTURE})", ""]
     for name, one in found.items():
