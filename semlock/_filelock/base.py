@@ -199,7 +199,8 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
             )
         context.busy = True
         try:
-            context.lock_counter += 1
+            # An interrupt at the end of a release may have left the last number.
+            context.lock_counter = 1
             told = is_logged()
             if told:
                 debug("Attempting to acquire lock %s on %s", self)
@@ -336,6 +337,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         if told:
             debug("Lock %s released on %s", self)
 
+    @unstruck
     def _left(self, context: Context) -> None:
         """Note that nothing is held any more, if that is so."""
         if context.lock_file_fd is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import itertools
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import semlock
 from semlock import filelock, sidecar, task
+from support import Strike
 
 pytestmark = [
     pytest.mark.leaves("kept"),
@@ -73,6 +75,20 @@ def test_a_signal_as_a_block_ends_leaves_no_lock_held(tmp_path, striking, form):
     again = FORMS[form](path)  # by another object, which would wait for what is left
     with again:
         pass
+
+
+def test_an_interrupt_in_a_release_of_filelocks_class_leaves_no_number_behind(tmp_path):
+    for at in itertools.count(1):
+        lock = filelock.FileLock(tmp_path / f"{at}.lock")
+        lock.acquire()
+        strike = Strike(at, lock.release, modules=("_filelock/base.py",))
+        lock.release(force=True)
+        with lock:
+            assert lock.lock_counter == 1
+        assert not lock.is_locked, strike.where
+        if not strike.struck:
+            break
+    assert at > 20
 
 
 def released(lock, block):
