@@ -70,8 +70,8 @@ class ReadWriteLockMeta(type):
                     raise RuntimeError(
                         f"Singleton lock construction is already active for {lock_file}"
                     )
-                cls._making.add(key)
                 try:
+                    cls._making.add(key)
                     found = super().__call__(lock_file, timeout, **given)
                 finally:
                     cls._making.discard(key)

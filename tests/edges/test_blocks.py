@@ -91,6 +91,26 @@ def test_an_interrupt_in_a_release_of_filelocks_class_leaves_no_number_behind(tm
     assert at > 20
 
 
+class InterruptedOnce(set):
+    """A set in which an interrupt comes right behind the first ``add``."""
+
+    def add(self, one):
+        super().add(one)
+        self.add = super().add
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_a_shared_object_is_made_leaves_its_path_usable(tmp_path):
+    class Own(filelock.ReadWriteLock):
+        pass
+
+    Own._making = InterruptedOnce()
+    with pytest.raises(KeyboardInterrupt):
+        Own(tmp_path / "a.lock")
+    with Own(tmp_path / "a.lock").read_lock():
+        pass
+
+
 def released(lock, block):
     with block:
         assert lock.held
