@@ -331,8 +331,11 @@ class ReadWriteLock(metaclass=ReadWriteLockMeta):
     def _end_database(self) -> None:
         database = self._database
         if database is not None:
-            database.end()
-            self._database = None
+            try:
+                database.end()
+            finally:
+                if not database.is_locked:
+                    self._database = None
 
     def close(self) -> None:
         """Release the lock for all threads; the object can't be used any more."""

@@ -228,13 +228,15 @@ class Database:
                     self._close()
 
     def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        try:
+            if self._connection is not None:
+                self._connection.close()
+        finally:  # also if an interrupt came right behind that
             self._connection = None
-        link, self._link = self._link, None
-        if link is not None:
-            link.remove()
-        self._probe.give_back()
+            link, self._link = self._link, None
+            if link is not None:
+                link.remove()
+            self._probe.give_back()
 
     def forget(self) -> None:
         """Let go of a connection of the parent process, without closing it."""

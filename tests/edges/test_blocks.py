@@ -111,6 +111,31 @@ def test_an_interrupt_while_a_shared_object_is_made_leaves_its_path_usable(tmp_p
         pass
 
 
+class InterruptedAtTheEnd:
+    """A connection behind whose ``close`` an interrupt comes."""
+
+    def __init__(self, connection):
+        self.connection = connection
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+
+    def close(self):
+        self.connection.close()
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_behind_the_end_of_sqlites_lock_leaves_it_usable(tmp_path):
+    lock = filelock.ReadWriteLock(tmp_path / "a.lock")
+    lock.acquire_read()
+    database = lock._database
+    database._connection = InterruptedAtTheEnd(database._connection)
+    with pytest.raises(KeyboardInterrupt):
+        lock.release()
+    with lock.write_lock():
+        pass
+
+
 def released(lock, block):
     with block:
         assert lock.held
