@@ -211,9 +211,10 @@ int semlock_private_path(semlock_os_char *room, const char *directory, int32_t l
 int semlock_temporary_path(semlock_os_char *room, const char *directory, int32_t length,
                            semlock_pool *pool);
 
-/* common/try.c */
+/* common/try.c, common/prepare.c */
 int semlock_try_free(semlock_lock *lock, semlock_pool *pool);
-int semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway);
+#define SEMLOCK_OR_WAIT 2 /* in turn, by a caller that waits if it fails */
+int semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int way);
 #define SEMLOCK_HOLDERS 16
 typedef struct {
     int64_t now;
@@ -236,6 +237,7 @@ int semlock_kernel_check(semlock_lock *lock, semlock_pool *pool);
 int semlock_kernel_is_free(const semlock_lock *lock);
 
 void semlock_contended_now(semlock_pool *pool, const semlock_lock *lock);
+int semlock_is_contended(const semlock_lock *lock, semlock_pool *pool);
 int semlock_may_wait_alone(const semlock_lock *lock, semlock_pool *pool);
 int semlock_held_here(semlock_pool *pool, uint64_t ino);
 
@@ -326,6 +328,7 @@ int semlock_process_exists(int64_t pid); /* 1 too if that is not known */
 int semlock_probe_ending(int64_t pid, int64_t start, int64_t patience);
 
 /* common/turns.c: when a process makes way for waiters. */
+int semlock_makes_way(const semlock_lock *lock, semlock_pool *pool, int way);
 uint64_t semlock_passed(semlock_pool *pool, uint64_t key);
 void semlock_remember_passed(semlock_pool *pool, uint64_t key, uint64_t number);
 

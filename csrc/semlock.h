@@ -305,8 +305,8 @@
  *   P's last part, ".queue".  Each has a ticket there: a file whose name is the
  *   time at which it asked for the lock, in nanoseconds of the monotonic clock.  A waiter
  *   creates its ticket, reads the directory, and follows the nearest living ticket before
- *   its own until that ends; then it reads the directory again.  Only the first waiter
- *   watches P.  So waiters are woken one at a time, in order.
+ *   its own until that ends; then it reads the directory again.  With none before it, it
+ *   tries and then watches P.  So waiters are woken one at a time, in order.
  *   On Linux a first waiter that leaves writes a byte into its FIFO: the next one is first
  *   and need not read the directory, unless the lock is fair: a waiter may have asked earlier
  *   and joined late.  None is written if tickets were passed by, nor after 16 in a row.
@@ -370,10 +370,10 @@
  *
  *   Any other lock checks the queue only after its process has reacquired it for
  *   SEMLOCK_BURST_NS: one burst is the most by which it delays waiters beyond their turn.
- *   Where there is no queue, a waiter for such a lock takes no ticket at first: that costs as
- *   much as the wake itself.  It takes one when the lock changed hands without it, when its
- *   process made way or came too late in the last SEMLOCK_CONTENDED_NS, when there are no
- *   events, and after 0.1 seconds.  (On Windows at once.)
+ *   (A call that waits joins any queue then, and learns there whether it has a waiter.)
+ *   Where there is none, a waiter for such a lock takes no ticket at first.  It takes one
+ *   when the lock changed hands without it, when its process made way or came too late in
+ *   the last SEMLOCK_CONTENDED_NS, without events, and after 0.1 seconds (on Windows at once).
  *
  * KERNEL LOCKS
  *

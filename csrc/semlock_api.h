@@ -38,6 +38,8 @@
  *   the new one, not synced.)  -EINTR: call again.
  *
  *   semlock_try            OK, HELD, LOOK, MINE, NESTED, TURN, FORKED
+ *   semlock_try_or_wait    the same, by a caller that waits if it fails: TURN if there is a
+ *                          queue, even if it has no waiter any more
  *   semlock_try_anyway     the same without TURN
  *   semlock_try_many       of each lock the same, or -1 with its error beside it; with
  *                          SEMLOCK_ONLY_LOOK: FREE, HELD, LOOK
@@ -59,6 +61,7 @@
  *   semlock_waiting_wait   FREE, LOOK, BLIND, TIME
  *   semlock_waiting_take   OK, LOOK, BLIND, TIME, RACED, or of the try: FORKED, NESTED, and
  *                          for a wait for one lock MINE
+ *   semlock_waiting_again  the same
  *   semlock_waiting_follow OK, LOOK
  *   semlock_ticket_clean   OK, ALIVE, FREE
  *   semlock_must_make_way, _to_any
@@ -576,6 +579,7 @@ void semlock_set_path(semlock_lock *lock, const char *path, int32_t length);
 int semlock_try(semlock_lock *lock, semlock_pool *pool);
 void semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
                       int how, semlock_pool *pool);
+int semlock_try_or_wait(semlock_lock *lock, semlock_pool *pool);
 int semlock_try_anyway(semlock_lock *lock, semlock_pool *pool);
 int semlock_kernel_locked(const semlock_lock *lock, semlock_pool *pool);
 int semlock_release(semlock_lock *lock, semlock_pool *pool);
@@ -606,6 +610,8 @@ int semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool);
 int semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool);
 int semlock_waiting_sleep(semlock_waiting *waiting, semlock_pool *pool, int64_t until);
 int semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until);
+int semlock_waiting_again(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
+                          int64_t until);
 int semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
                          int64_t until);
 int semlock_waiting_told(semlock_waiting *waiting, const int64_t *marks, int32_t count);

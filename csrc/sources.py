@@ -12,6 +12,7 @@ SHARED = [
     "common/pool.c",
     "common/turns.c",
     "common/try.c",
+    "common/prepare.c",
     "common/holding.c",
     "common/inspect.c",
     "common/change.c",

@@ -54,106 +54,8 @@ create_prepared(semlock_lock *lock, semlock_pool *pool, const semlock_record *re
 }
 
 static int
-can_be_prepared(const semlock_lock *lock, const semlock_pool *pool)
-{
-    const semlock_record *record = lock->record;
-
-    return lock->kernel == SEMLOCK_BY_FILE && record != NULL && !record->in_place &&
-           !record->detached && (record->life == 0 || record->life == pool->life);
-}
-
-/* Before a wait sleeps: choose a kept claim, which stays in the pool.  If there is none, make
- * all of the lock's file that does not need the lock; only a few at a time, because each has a
- * descriptor.  What fails here is left to the try, which reports it. */
-void
-semlock_prepare(semlock_lock *lock, semlock_pool *pool)
-{
-    if (lock->prepared || !semlock_object_seize(lock, pool)) {
-        return;
-    }
-    if (!lock->prepared && can_be_prepared(lock, pool)) {
-        uint64_t ready = semlock_pool_has(pool, lock, lock->record->mode);
-
-        semlock_store64(&lock->ready, ready);
-        if (ready != 0 || semlock_load32(&pool->prepared) >= SEMLOCK_PREPARED) {
-            semlock_object_failed(lock, 0);
-            return;
-        }
-        if (semlock_add32(&pool->prepared, 1) < SEMLOCK_PREPARED &&
-            semlock_prepare_file(lock, pool, lock->record) == SEMLOCK_OK) {
-            lock->prepared = 1;
-        }
-        else {
-            semlock_add32(&pool->prepared, -1);
-            semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
-        }
-    }
-    semlock_object_failed(lock, 0);
-}
-
-/* A prepared file has no name yet.  Have another lock of the same directory use it: the try
- * writes the whole record. */
-void
-semlock_hand_prepared(semlock_lock *from, semlock_lock *to, semlock_pool *pool)
-{
-    semlock_file file;
-
-    if (from == to || from->directory_hash != to->directory_hash ||
-        from->record->mode != to->record->mode) {
-        return;
-    }
-    semlock_store64(&to->ready, semlock_load64(&from->ready));
-    semlock_store64(&from->ready, 0);
-    if (!from->prepared || to->prepared || !semlock_object_seize(from, pool)) {
-        return;
-    }
-    file = from->file;
-    if (!from->prepared) {
-        semlock_object_failed(from, 0);
-        return;
-    }
-    from->prepared = 0;
-    semlock_file_reset(&from->file);
-    semlock_object_failed(from, 0);
-    if (semlock_object_seize(to, pool)) {
-        if (!to->prepared) {
-            to->file = file;
-            to->prepared = 1;
-            semlock_object_failed(to, 0);
-            return;
-        }
-        semlock_object_failed(to, 0);
-    }
-    semlock_add32(&pool->prepared, -1);
-    semlock_file_dispose(&file, to->path, to->directory_length);
-}
-
-/* May the next try of this lock link a file that exists already?  As a rule: a kept claim may
- * be taken by another thread, and then the try makes a file. */
-int
-semlock_is_prepared(const semlock_lock *lock)
-{
-    return lock != NULL && (lock->prepared || semlock_load64(&lock->ready) != 0);
-}
-
-/* The wait is over: dispose of a prepared file that was not used. */
-void
-semlock_unprepare(semlock_lock *lock, semlock_pool *pool)
-{
-    semlock_store64(&lock->ready, 0);
-    if (lock->prepared && semlock_object_seize(lock, pool)) {
-        if (lock->prepared) {
-            lock->prepared = 0;
-            semlock_add32(&pool->prepared, -1);
-            semlock_file_dispose(&lock->file, lock->path, lock->directory_length);
-        }
-        semlock_object_failed(lock, 0);
-    }
-}
-
-static int
 attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, int seen_free,
-        int anyway)
+        int way)
 {
     int outcome;
 
@@ -163,11 +65,9 @@ attempt(semlock_lock *lock, semlock_pool *pool, const semlock_record *record, in
         }
         seen_free = 1;
     }
-    if (!anyway) {
-        outcome = semlock_must_make_way(lock, pool);
-        if (outcome != SEMLOCK_OK) {
-            return outcome;
-        }
+    outcome = semlock_makes_way(lock, pool, way);
+    if (outcome != SEMLOCK_OK) {
+        return outcome;
     }
     if (lock->prepared) {
         outcome = create_prepared(lock, pool, record);
@@ -280,9 +180,9 @@ semlock_seen_held_in(semlock_round *round, semlock_lock *lock, semlock_pool *poo
 /* The file at the path stays, and the kernel's lock on it is the lock.  The kernel is the
  * proof that the holder lives, so there is nothing to judge. */
 static int
-attempt_kernel(semlock_lock *lock, semlock_pool *pool, int anyway)
+attempt_kernel(semlock_lock *lock, semlock_pool *pool, int way)
 {
-    int outcome = anyway ? SEMLOCK_OK : semlock_must_make_way(lock, pool);
+    int outcome = semlock_makes_way(lock, pool, way);
 
     if (outcome == SEMLOCK_OK) {
         outcome = semlock_kernel_take(lock, pool);
@@ -319,24 +219,24 @@ is_told(const semlock_lock *lock)
 
 /* Try, and once more if a dead holder's file was removed. */
 static int
-attempt_file(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway)
+attempt_file(semlock_lock *lock, semlock_pool *pool, int seen_free, int way)
 {
     int outcome = SEMLOCK_HELD;
 
     if (seen_free || !is_told(lock)) {
-        outcome = attempt(lock, pool, lock->record, seen_free, anyway);
+        outcome = attempt(lock, pool, lock->record, seen_free, way);
     }
     if (outcome == SEMLOCK_HELD) {
         outcome = seen_held(lock, pool, semlock_now_ns());
         if (outcome == SEMLOCK_FREE) {
-            outcome = attempt(lock, pool, lock->record, 1, anyway);
+            outcome = attempt(lock, pool, lock->record, 1, way);
         }
     }
     return outcome;
 }
 
 int
-semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int anyway)
+semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int way)
 {
     const semlock_record *record = lock->record;
     int outcome = semlock_object_begin(lock, pool);
@@ -348,10 +248,10 @@ semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int a
         return semlock_object_failed(lock, SEMLOCK_FORKED); /* it names the parent */
     }
     if (lock->kernel != SEMLOCK_BY_FILE) {
-        outcome = attempt_kernel(lock, pool, anyway);
+        outcome = attempt_kernel(lock, pool, way);
     }
     else {
-        outcome = attempt_file(lock, pool, seen_free, anyway);
+        outcome = attempt_file(lock, pool, seen_free, way);
     }
     if (outcome == SEMLOCK_OK) {
         semlock_add32(&pool->holding[lock->file.ino % SEMLOCK_BURSTS], 1);
@@ -360,15 +260,28 @@ semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, int a
     return semlock_object_failed(lock, outcome);
 }
 
-int
-semlock_try(semlock_lock *lock, semlock_pool *pool)
+static int
+try_in_turn(semlock_lock *lock, semlock_pool *pool, int way)
 {
     int outcome;
 
     semlock_enter(pool);
-    outcome = semlock_try_entered(lock, pool, 0, 0);
+    outcome = semlock_try_entered(lock, pool, 0, way);
     semlock_leave(pool);
     return outcome;
+}
+
+int
+semlock_try(semlock_lock *lock, semlock_pool *pool)
+{
+    return try_in_turn(lock, pool, SEMLOCK_IN_TURN);
+}
+
+/* The same for a caller that waits if it cannot acquire. */
+int
+semlock_try_or_wait(semlock_lock *lock, semlock_pool *pool)
+{
+    return try_in_turn(lock, pool, SEMLOCK_OR_WAIT);
 }
 
 static int
@@ -377,7 +290,7 @@ try_out_of_turn(semlock_lock *lock, semlock_pool *pool, int seen_free)
     int outcome;
 
     semlock_enter(pool);
-    outcome = semlock_try_entered(lock, pool, seen_free, 1);
+    outcome = semlock_try_entered(lock, pool, seen_free, SEMLOCK_ANYWAY);
     if (outcome == SEMLOCK_OK && lock->turns != SEMLOCK_NO_TURNS) {
         semlock_burst_began(pool, lock);
     }

@@ -166,11 +166,38 @@ semlock_must_make_way(const semlock_lock *lock, semlock_pool *pool)
     return semlock_must_make_way_to_any(lock, &one, 1, pool);
 }
 
+/* Do waiters come before a try of this kind?  A caller that waits if it fails makes way to any
+ * queue, without asking who is in it: it joins the queue next, and finds that out there. */
+int
+semlock_makes_way(const semlock_lock *lock, semlock_pool *pool, int way)
+{
+    if (way != SEMLOCK_OR_WAIT || lock->turns == SEMLOCK_NO_TURNS ||
+        lock->kernel != SEMLOCK_BY_FILE) {
+        return way == SEMLOCK_ANYWAY ? SEMLOCK_OK : semlock_must_make_way(lock, pool);
+    }
+    if (lock->turns != SEMLOCK_FAIR && !burst_over(pool, lock)) {
+        return SEMLOCK_OK;
+    }
+    if (semlock_queue_exists(lock)) {
+        semlock_contended_now(pool, lock);
+        return SEMLOCK_TURN;
+    }
+    semlock_burst_began(pool, lock);
+    return SEMLOCK_OK;
+}
+
 /* The lock is contended: this process has made way, or came too late. */
 void
 semlock_contended_now(semlock_pool *pool, const semlock_lock *lock)
 {
     semlock_store64(&burst_of(pool, lock)->contended, semlock_now_ns());
+}
+
+int
+semlock_is_contended(const semlock_lock *lock, semlock_pool *pool)
+{
+    return semlock_now_ns() - semlock_load64(&burst_of(pool, lock)->contended) <=
+           SEMLOCK_CONTENDED_NS;
 }
 
 /* May a waiter go without a ticket, since no other waiter is known?  A ticket that no process

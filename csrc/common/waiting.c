@@ -88,6 +88,14 @@ semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semloc
         waiting->place != NULL && !waiting->blind && semlock_may_wait_alone(lock, pool)) {
         waiting->place->alone_until = semlock_now_ns() + SEMLOCK_ALONE_NS;
     }
+    else if (!waiting->began && waiting->locks == NULL &&
+             (semlock_is_contended(lock, pool) ||
+              semlock_now_ns() < semlock_load64(&lock->look_at))) {
+        /* The try has just judged the holder; or the queue has other waiters, of which the
+         * first looks after it, and if it has none, we are the first.  The caller has asked
+         * whether it waits for itself. */
+        waiting->looked = 1;
+    }
     waiting->began = 1;
     for (int races = 0; races < RACES; races++) {
         int outcome = free ? SEMLOCK_FREE : semlock_waiting_once(waiting, pool, until);
@@ -143,6 +151,52 @@ semlock_waiting_take_inside(semlock_waiting *waiting, semlock_lock *lock, semloc
         }
     }
     return SEMLOCK_RACED;
+}
+
+/* May this process hold what is at the lock's path? */
+static int
+holds_such(semlock_pool *pool, const semlock_lock *lock)
+{
+    semlock_os_char place[SEMLOCK_PATH_ROOM];
+    semlock_view seen;
+
+    return semlock_os_path(place, lock->path) == 0 &&
+           semlock_describe_path(place, &seen) == SEMLOCK_OK &&
+           semlock_held_here(pool, seen.ino);
+}
+
+/* Wait once more as a wait that has ended with the lock: one call for a caller that waits for
+ * a crowded lock again and again.  `stopped` and `poked` stay: another thread writes them.
+ * SEMLOCK_LOOK: this process holds a file with such a number, perhaps this one. */
+int
+semlock_waiting_again(semlock_waiting *waiting, semlock_lock *lock, semlock_pool *pool,
+                      int64_t until)
+{
+    semlock_place *place = waiting->place;
+    semlock_watch *watch = waiting->watches;
+
+    if (waiting->began) {
+        semlock_place new_place = {.path = place->path,
+                                   .directory_length = place->directory_length,
+                                   .directory_hash = place->directory_hash,
+                                   .name_hash = place->name_hash,
+                                   .record = place->record,
+                                   .asked = semlock_now_ns(),
+                                   .ticket.handle = -1,
+                                   .mark = -1,
+                                   .bell = -1};
+        semlock_watch new_watch = {.path = watch->path};
+
+        *place = new_place;
+        *watch = new_watch;
+        waiting->which = waiting->postponed = waiting->looked = waiting->began = 0;
+        waiting->unread = waiting->tried = 0;
+        waiting->recheck = waiting->pause = waiting->pause_at = 0;
+        waiting->lock = lock;
+        semlock_waiting_start(waiting, pool);
+    }
+    return holds_such(pool, lock) ? SEMLOCK_LOOK
+                                  : semlock_waiting_take(waiting, lock, pool, until);
 }
 
 /* Is no other waiter known to be before this one?  Then it is the next to try. */

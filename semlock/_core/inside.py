@@ -332,6 +332,12 @@ def cancel_by(lock: Any, function: Callable[[], object] | None, every: float) ->
     lock._cancel = None if function is None else (function, every)
 
 
+# What a kept wait can't do: what is asked or reported during a wait, or made for each try.
+special: Callable[[Any], tuple[object, ...]] = attrgetter(
+    "_policy", "_retry", "_heartbeat", "_on_wait", "_cancel", "_each_time"
+)
+
+
 def line_name(lock: Any) -> tuple[object, ...] | None:
     """Name the line in which tasks of one loop wait for a lock; ``None``: in no line."""
     name: tuple[object, ...] | None = lock._line_name()

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from semlock._core.compiled import semlock_lock, semlock_place
 
 # The calls in which a thread waits: until there is something to do, or with its next try.
+try_or_wait = lib.semlock_try_or_wait
 wait = lib.semlock_waiting_wait
 take = lib.semlock_waiting_take
+again = lib.semlock_waiting_again
 
 # The waits that are under way: they have descriptors.
 under_way: dict[int, ref[_Wait]] = {}
@@ -217,7 +219,7 @@ class _Wait:
         lib.semlock_waiting_end(self.cdata, POOL, won or ffi.NULL)
         # Python discards what a signal handler raises in __del__.  So a finished wait, which has
         # nothing to free, has no __del__.
-        self.__class__ = _EndedWait
+        self.__class__ = EndedWait
         if self._hub is not None:
             self._hub.left(self)
 
@@ -237,7 +239,7 @@ class Wait(_Wait):
             self.end()
 
 
-class _EndedWait(_Wait):
+class EndedWait(_Wait):
     """A finished wait."""
 
     __slots__ = ()

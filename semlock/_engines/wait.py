@@ -15,8 +15,9 @@ from semlock._core import OK, explain, inside
 from semlock._engines.asking import Asking, Bell
 from semlock._engines.clock import now
 from semlock._engines.engine import GONE, HOLDS, WAITS, Away
+from semlock._waiting.kept import Stoppable
 from semlock._waiting.steps import run_async
-from semlock._waiting.waiter import Stoppable, run
+from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -13,10 +13,12 @@ import sys
 from semlock._core import (
     BY_CALLER,
     FAIR,
+    HELD,
     KEPT,
     NESTED,
     NO_TURNS,
     OK,
+    TURN,
     capi,
     events,
     explain,
@@ -32,7 +34,8 @@ from semlock._core.status import look_at, remove_exactly
 from semlock._core.verdicts import may_make_locks_beside
 from semlock._stores import holder_here
 from semlock._stores.file_record import FileRecord, by_object
-from semlock._waiting.waiter import Waiter, run
+from semlock._waiting.kept import may_keep, take
+from semlock._waiting.waiter import Waiter, goes_on, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from semlock._core.status import LockStatus, StrPath
     from semlock._locks.base import BaseLock
     from semlock._stores.store import Attempt, Instance
+    from semlock._waiting.kept import KeptWait
 
 # A live holder is judged again after a tenth of the time that it has been watched, within these
 # bounds: soon after it was first seen, and rarely later.
@@ -65,6 +69,8 @@ registry.on_fork(_shared.clear)
 
 _TRIES = 10
 _HAD = (OK, NESTED)
+_MUST_WAIT = (HELD, TURN)
+_try_or_wait = waits.try_or_wait
 
 
 class InFiles(FileRecord):
@@ -74,8 +80,8 @@ class InFiles(FileRecord):
 
     # The slots that each class with this mixin needs.
     SLOTS = (
-        "_durability", "_encoded", "_first_seen", "_laid_out", "_make_dirs", "_mode", "_owner",
-        "_path_at", "_record", "_seen",
+        "_durability", "_encoded", "_first_seen", "_kept", "_laid_out", "_make_dirs", "_mode",
+        "_owner", "_path_at", "_record", "_seen",
     )  # fmt: skip
 
     _native: semlock_lock
@@ -106,6 +112,7 @@ class InFiles(FileRecord):
         self._owner: tuple[Process, bool] | None = None
         self._record: capi.Record | None = None
         self._laid_out: list[capi.Record] = []
+        self._kept: list[KeptWait] | None = None
         self._seen: tuple[int, ...] | None = None
         self._first_seen = 0
         self._encoded = os.fsencode(self.path)
@@ -158,17 +165,35 @@ class InFiles(FileRecord):
                 return
             if self._record is None or self._each_time:
                 self._lay_out()
-            outcome = try_lock(native, POOL)
+            outcome = (_try_or_wait if timeout != 0 else try_lock)(native, POOL)
             if outcome == OK and self._heartbeat is None:
                 # As in _settle, but without a call: this is the hot path.
                 self._place = (frame.f_code, frame.f_lasti)
             elif outcome in _HAD:
                 self._settle(outcome, frame)
+            elif outcome in _MUST_WAIT and timeout != 0 and may_keep(self, native):
+                self._take_waiting(outcome, timeout, frame)
             else:
                 run(self._waiting(outcome, timeout, frame))
         except BaseException:
             self._undo(before)
             raise
+
+    def _take_waiting(self, outcome: int, timeout: float | None, frame: FrameType) -> None:
+        # As in _waiting, in one call into C: the usual case of a crowded lock.
+        if outcome == TURN:
+            self._give_way()
+        if self._kept is None:
+            self._kept = []
+        found = take(self, self._native, self._record, self._kept, timeout)
+        if found is None:
+            self._place = (frame.f_code, frame.f_lasti)
+            return
+        outcome, waiter = goes_on(self, self._native, timeout, *found)
+        try:
+            run(self._waiting(outcome, timeout, frame, waiter=waiter))
+        finally:
+            waiter.end()
 
     @unstruck
     def release(self) -> None:
@@ -365,7 +390,7 @@ class InFiles(FileRecord):
     def _forget_after_fork(self) -> None:
         # C resets its own part at the first call.
         super()._forget_after_fork()
-        self._record = None
+        self._record = self._kept = None
         capi.holds(self._native)
 
     def _follow_fork(self) -> None:

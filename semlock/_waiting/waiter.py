@@ -10,12 +10,12 @@ from __future__ import annotations
 import errno
 import sys
 import time
-from _weakref import ref
 
-from semlock._core import capi, events, explain, inside, registry, waits
+from semlock._core import capi, events, registry, waits
 from semlock._core.capi import POOL
 from semlock._core.seconds import saturated
-from semlock._waiting import INFO, inf, notice_of
+from semlock._waiting import inf
+from semlock._waiting.kept import Stoppable
 from semlock._waiting.steps import FIRST_PAUSE, LONGEST_PAUSE, Call, chance, growing_pauses
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -68,69 +68,6 @@ def run(steps: Steps[T]) -> T:
         raise
 
 
-# The waits that ``cancel`` can end, each by a weak reference: one that is interrupted before its
-# ``end`` leaves its queue with the last reference.
-_under_way: set[ref[Stoppable]] = set()
-_forget = _under_way.discard  # one step, in whatever thread drops the last reference
-registry.on_fork(_under_way.clear)
-
-_named: Any = None
-
-
-class Stoppable:
-    """What all kinds of waits share: it is of a lock, whose ``cancel`` ends it."""
-
-    __slots__ = ("__weakref__", "_notice", "of", "stopped")
-
-    _notice: Notice | None
-
-    def begin(self, lock: Any, status: Callable[[], LockStatus] | None = None) -> Notice | None:
-        """Enter the wait, if it is of one lock: its notice, if there is anything to tell or ask.
-
-        ``status`` looks at what is waited for, if that is not the lock.
-        """
-        global _named  # noqa: PLW0603 - there is one logger of this name
-        self.of = lock
-        self.stopped = False
-        if lock is None:
-            return None
-        _under_way.add(ref(self, _forget))
-        if _named is None and (find := getattr(sys.modules.get("logging"), "getLogger", None)):
-            _named = find("semlock")  # kept: getLogger takes a lock
-        logger = _named if _named is not None and _named.isEnabledFor(INFO) else None
-        call, check = inside.on_wait(lock), inside.cancel(lock)
-        if call is logger is check is None:
-            return None
-        return notice_of(lock, status or lock.status, call, logger)
-
-    def stop(self) -> None:
-        """Have the wait end, from any thread."""
-        raise NotImplementedError
-
-    def report(self, now: float) -> None:
-        """End the wait if it was stopped, or report what is due."""
-        if self.stopped:
-            self.end_if_stopped()
-        if self._notice is not None:
-            self._notice.tell(now)
-
-    def end_if_stopped(self) -> None:
-        """Raise the error of a wait that was stopped."""
-        if self.stopped:
-            raise explain.cancelled_error(self.of, "cancel()")
-
-
-def cancel(lock: Any) -> int:
-    """End the waits for a lock that are under way: how many there were."""
-    count = 0
-    for reference in list(_under_way):
-        wait = reference()
-        if wait is not None and wait.of is lock:
-            wait.stop()
-            count += 1
-    return count
-
-
 # Not empty once this process has walked the way from a wake to the caller.
 _walked: set[bool] = set()
 registry.on_fork(_walked.clear)
@@ -175,6 +112,7 @@ class Waiter(Stoppable):
         status: Callable[[], LockStatus] | None = None,
         notice: Notice | None = None,
         about: str | None = None,
+        began: int = 0,
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
@@ -188,7 +126,7 @@ class Waiter(Stoppable):
         self._pauses: Iterator[float] | None = (
             None if pauses is None else map(saturated, pauses)
         )
-        self._start = self._clock()
+        self._start = self._clock() - (capi.now_ns() - began if began else 0) / 1e9
         self._deadline = None if timeout is None else self._start + timeout
         self._wait = wait
         self._lock = lock
@@ -303,6 +241,13 @@ class Waiter(Stoppable):
             self._take_note(outcome, wait, end)
         return True
 
+    def takes_note(self, outcome: int) -> int:
+        """Note what the core said of a wait that has begun without this object."""
+        self.said = outcome
+        assert self._wait is not None
+        self._take_note(outcome, self._wait, capi.now_ns())
+        return capi.LOOK if self.judge else capi.HELD if self.outcome is None else self.outcome
+
     def next_pause(self) -> float | None:
         """Give the next pause to a caller that sleeps itself; ``None``: the time is over."""
         now = self._clock()
@@ -385,3 +330,22 @@ class Waiter(Stoppable):
             self._wait.end(won)
         if self._about is not None:
             self.over()
+
+
+def goes_on(
+    lock: Any,
+    native: Any,
+    timeout: float | None,
+    said: int,
+    wait: waits.Wait,
+    began: int,
+    stopped: bool,
+) -> tuple[int, Waiter]:
+    """Go on with a wait that the core could not end: the outcome to begin with, and the wait."""
+    waiter = Waiter(timeout, wait=wait, lock=native, of=lock, began=began)
+    try:
+        waiter.stopped = stopped
+        return waiter.takes_note(said), waiter
+    except BaseException:
+        waiter.end()
+        raise

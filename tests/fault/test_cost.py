@@ -8,6 +8,7 @@ which callgrind counts in instructions.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import platform
 import re
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import semlock
+from crowd import tickets
 from support import Child, state_of, wait_until
 
 if TYPE_CHECKING:
@@ -475,6 +477,60 @@ def test_a_dying_holder_is_left_the_processor_until_it_has_ended(directory, tmp_
             assert re.search(r"ppoll.*tv_nsec=5000000}, NULL, \d+\) = 1 ", log.read_text())
             return
     pytest.fail(f"each time it did something else: {calls}")
+
+
+CROWDED = """
+import semlock, sys, time
+from semlock._core.capi import POOL
+lock = semlock.Lock(sys.argv[1], durability="none")
+for _ in range(int(sys.argv[2])):
+    with lock:
+        time.sleep(0.002)
+    # However slow strace is: it had the lock for long, and asks again at once.
+    for state in POOL.bursts:
+        state.began, state.released = 0, 2**62
+"""
+TURNS = 25
+# Of one that waits behind others: its ticket, who is before it, and that one's ticket.
+JOIN = [
+    "mknodat", "openat", "flock", "stat", "fcntl",
+    "openat", "stat", "getdents64", "getdents64", "close",
+    "openat", "stat", "read", "fcntl", "ppoll",
+]  # fmt: skip
+# That one says that it was the first, and is gone.  Its own ticket is in its place: it tries.
+NEXT = ["fcntl", "fcntl", "read", "fcntl", "close", "fcntl", "stat"]
+WON = ["fcntl", "stat", "flock"]
+IN_CROWD = 52  # of a whole turn, beside what Python and the program do
+
+
+def test_a_turn_in_a_crowd_asks_for_nothing_twice(directory, tmp_path):
+    """Who comes again judges the holder once; who is told to be first tries."""
+    path = os.path.join(tempfile.mkdtemp(dir=directory), "crowd.lock")
+    strace = tool("strace", "-o", os.devnull, sys.executable, "-c", "pass")
+    log = tmp_path / "calls"
+    program = [sys.executable, "-c", CROWDED, path]
+    others = [subprocess.Popen([*program, "100000"], cwd=directory) for _ in range(3)]
+    try:
+        wait_until(lambda: len(tickets(path)) == 3, "there is a crowd")
+        traced = [strace, "-o", str(log), *program, str(TURNS)]
+        subprocess.run(traced, cwd=directory, check=True, timeout=60)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    semlock.clean(os.path.dirname(path))
+    calls = [line.partition("(")[0] for line in log.read_text(errors="replace").splitlines()]
+    calls = [NAMES.get(call, call) for call in calls]
+    begins = [i for i, call in enumerate(calls) if call == "mknodat"]
+    turns = [calls[i:j] for i, j in itertools.pairwise(begins)]
+    sleeps = ("clock_nanosleep", "clock_gettime", "getrlimit")
+    turns = [[call for call in turn if call not in sleeps] for turn in turns]
+    assert len(turns) > TURNS / 2
+    turns.sort(key=len)
+    usual = turns[len(turns) // 2]
+    expected = [*JOIN, *NEXT, *ASKED, *WIN, *WON]
+    assert usual[: len(expected)] == expected
+    assert len(usual) <= IN_CROWD, " ".join(usual[len(expected) :])
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import pytest
 
 import semlock
 from semlock._core import capi
+from semlock._stores import file
 from support import PATIENCE, Child, state_of, wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -28,18 +29,18 @@ FAST = {"durability": "none"}
 def steps(monkeypatch):
     """What is done on the way into a wait, in order."""
     found = []
-    give_way, waiter = capi.give_way, semlock.Lock._waiter
+    give_way, take = capi.give_way, file.take
 
     def gives_way():
         found.append("gives way")
         give_way()
 
-    def waits(self, timeout, asked):
+    def waits(*arguments):
         found.append("waits")
-        return waiter(self, timeout, asked)
+        return take(*arguments)
 
     monkeypatch.setattr(capi, "give_way", gives_way)
-    monkeypatch.setattr(semlock.Lock, "_waiter", waits)
+    monkeypatch.setattr(file, "take", waits)
     return found
 
 
@@ -140,15 +141,15 @@ lock = semlock.Lock({path!r}, fair={fair}, durability="none")
 MAKES_WAY = (
     """
 if {without}:
-    semlock._core.capi.give_way = lambda: None
-found, waiter = [], semlock.Lock._waiter
+    semlock.Lock._give_way = lambda lock: None
+found, take = [], semlock._stores.file.take
 
-def look_and_wait(self, timeout, asked):
+def look_and_wait(*arguments):
     with open(lock.path if os.path.exists(lock.path) else os.devnull) as file:
         found.append(file.read())
-    return waiter(self, timeout, asked)
+    return take(*arguments)
 
-semlock.Lock._waiter = look_and_wait
+semlock._stores.file.take = look_and_wait
 lock.release()
 """
     + BURST

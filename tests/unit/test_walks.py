@@ -131,7 +131,7 @@ def note(frame, event, argument):
         if awake and frame.f_code not in warm:
             cold.append(frame.f_code.co_name)
         warm.add(frame.f_code)
-    elif event == "c_return" and argument.__name__ == "semlock_waiting_take":
+    elif event == "c_return" and argument.__name__ == "semlock_waiting_again":
         awake = True
 """
 
