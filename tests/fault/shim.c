@@ -432,6 +432,7 @@ WRAP(int, linkat, flags &AT_EMPTY_PATH ? "linkfd" : "linkat",
      (int from_at, const char *from, int to_at, const char *to, int flags),
      (from_at, from, to_at, to, flags))
 WRAP(ssize_t, read, "read", (int fd, void *bytes, size_t size), (fd, bytes, size))
+WRAP(ssize_t, write, "write", (int fd, const void *bytes, size_t size), (fd, bytes, size))
 WRAP(ssize_t, readlink, "readlink", (const char *path, char *bytes, size_t size),
      (path, bytes, size))
 WRAP(int, ioctl, "ioctl", (int fd, unsigned long request, void *data), (fd, request, data))
