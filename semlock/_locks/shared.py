@@ -208,17 +208,15 @@ class SharedLock(Reading):
     @unstruck
     def _leave(self, me: object, *error: Any) -> None:
         mine = found(self._mine, me)
-        if me is None:
-            me = self._me()
         if mine is None:
-            reader = self._readers.get(me)
+            reader = self._readers.get(self._me() if me is None else me)
             if inside.forked(self._writer) or (reader is not None and inside.forked(reader)):
                 return  # the parent process entered the block, and still holds the lock
             raise explain.not_held_error(self._writer)
         try:
             mine.__exit__(*error)
         finally:
-            self._left(me, mine)
+            self._left(self._me() if me is None else me, mine)
 
     def _left(self, me: object, mine: Any) -> None:
         if mine is self._writer or mine.held:

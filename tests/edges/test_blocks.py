@@ -91,6 +91,33 @@ def test_an_interrupt_in_a_release_of_filelocks_class_leaves_no_number_behind(tm
     assert at > 20
 
 
+@pytest.mark.parametrize("enter", ["__enter__", "shared"])
+def test_whenever_an_exit_asks_who_leaves_an_interrupt_there_leaves_nothing_held(
+    tmp_path, enter
+):
+    class Asking(semlock.SharedLock):
+        left = 0
+
+        def _me(self):
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+            return super()._me()
+
+    for at in itertools.count(1):
+        lock = Asking(tmp_path / f"{at}.lock")
+        block = lock if enter == "__enter__" else lock.shared()
+        block.__enter__()
+        lock.left = at
+        try:
+            block.__exit__(None, None, None)
+        except KeyboardInterrupt:
+            assert not lock.held
+        else:
+            break
+    assert at > 1
+
+
 class InterruptedOnce(set):
     """A set in which an interrupt comes right behind the first ``add``."""
 
