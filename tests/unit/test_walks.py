@@ -70,7 +70,7 @@ WALKED = "from semlock._waiting import waiter; waiter._walk_back()"
 WALKS = {
     "acquire": Walk("lock.acquire", 2, 2, f"{LOCK}; lock.acquire(); lock.release()"),
     "release": Walk("lock.release", 1, 1, f"{LOCK}; lock.acquire()"),
-    "contended acquire": Walk("lock.acquire", 14, 4, f"{LOCK}; {WALKED}", LIVES),
+    "contended acquire": Walk("lock.acquire", 9, 4, f"{LOCK}; {WALKED}", LIVES),
     "take-over from a dead holder": Walk("lock.acquire", 3, 2, LOCK, "ends"),
     # 55 calls, and one more if the loop runs a timer whose task was woken before.
     "contended AsyncLock, first use": Walk(
