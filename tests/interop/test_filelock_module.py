@@ -5,6 +5,7 @@ import random
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -133,25 +134,26 @@ def test_either_sweeps_the_private_link_of_a_killed_process_of_the_other(
         assert os.listdir(shared) == ["lock.db"]
 
 
-def test_a_soft_lock_of_filelock_whose_process_lives_is_never_taken(path):
-    """Neither an old file nor a record that is too short makes it free."""
-    with child_with("filelock", "SoftFileLock", path) as one:
+def test_an_old_file_that_is_empty_or_of_a_living_process_is_never_taken(path):
+    """Waited for both at once, for longer than the age from which a cut off record is taken.
+
+    An old filelock writes no record, and one that is about to write has an empty file.
+    """
+    empty = f"{path}.empty"
+    open(empty, "w").close()
+    with child_with("filelock", "SoftFileLock", path) as one, ThreadPoolExecutor() as pool:
         one.run("lock.acquire() and None")
-        os.utime(path, (1, 1))
+        for name in (path, empty):
+            os.utime(name, (1, 1))
+        lock = ours.SoftFileLock(empty)
+        waits = [pool.submit(it.acquire, timeout=2.5) for it in (lock, ours.SoftFileLock(path))]
+        with pytest.raises(ours.Timeout, match="recorded no PID"):
+            waits[0].result()
         with pytest.raises(ours.Timeout) as raised:
-            ours.SoftFileLock(path).acquire(timeout=2.5)
+            waits[1].result()
         assert f"process {one.pid}" in "".join(getattr(raised.value, "__notes__", [""])) or (
             sys.version_info < (3, 11)
         )
-
-
-def test_an_empty_file_is_held(path):
-    """An old filelock writes no record, and one that is about to write has an empty file."""
-    open(path, "w").close()
-    os.utime(path, (1, 1))
-    lock = ours.SoftFileLock(path)
-    with pytest.raises(ours.Timeout, match="recorded no PID"):
-        lock.acquire(timeout=2.5)
     lock.break_lock()
     with lock:
         assert lock.is_lock_held_by_us

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,9 @@ def test_run_exits_as_told_when_the_lock_is_not_to_be_had(path):
 
 
 def test_run_says_which_process_it_waits_for_unless_it_shall_be_quiet(path):
-    with semlock.Lock(path, tag="the reason"):
-        loud = command("run", "-t", "1.2", path, "--", "true")
-        quiet = command("run", "-q", "-t", "1.2", path, "--", "true")
+    with semlock.Lock(path, tag="the reason"), ThreadPoolExecutor() as pool:
+        lines = ("run", "-t", "1.2"), ("run", "-q", "-t", "1.2")
+        loud, quiet = pool.map(lambda words: command(*words, path, "--", "true"), lines)
     assert "neither goes on" in loud.stderr  # this very program holds it
     assert quiet.stderr == ""
 
