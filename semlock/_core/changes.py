@@ -6,6 +6,7 @@ from semlock._core import capi
 from semlock._core.compiled import ffi, lib
 
 NAME_MADE = lib.SEMLOCK_NAME_MADE
+NAME_GONE = lib.SEMLOCK_NAME_GONE
 FILE_CLOSED = lib.SEMLOCK_FILE_CLOSED
 WATCH_OVER = lib.SEMLOCK_WATCH_OVER
 

@@ -21,6 +21,7 @@ from semlock._core.capi import FREE, HELD, LOOK, TURN, now_ns
 from semlock._core.changes import (
     ANY,
     FILE_CLOSED,
+    NAME_GONE,
     NAME_MADE,
     NOT_ALL,
     WATCH_OVER,
@@ -281,6 +282,10 @@ class Candidates:
             for lock in locks:
                 if what != NAME_MADE:
                     self._told(lock)
+                    if what == NAME_GONE and isinstance(lock, InFiles):
+                        # The try makes no look first: a link waits for a removal in progress,
+                        # and says as well whether the lock is held again.
+                        inside.native(lock).expect_held = 0
                 elif isinstance(lock, BaseLock):
                     self._ready.pop(lock, None)
                     self._again.pop(lock, None)
