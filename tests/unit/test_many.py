@@ -483,3 +483,34 @@ def test_who_waits_for_any_of_some_in_a_queue_does_not_give_way_to_itself(tmp_pa
         assert waiter.receive() == first
         stopped.resume()
         stopped.receive()
+
+
+def test_a_wait_for_any_uses_its_own_turn_in_a_queue(tmp_path):
+    """A try that took its own ticket for another waiter's would leave the lock free for 0.18 s."""
+    first, second = (str(tmp_path / name) for name in ("first", "second"))
+    tickets = f"{tmp_path}/.semlock-*.queue/*"
+    took = []
+    with Child("import semlock, time") as waiter:
+        waiter.run(f"locks = [semlock.Lock(p, fair=True) for p in ({first!r}, {second!r})]")
+        locks = [semlock.Lock(path, fair=True) for path in (first, second)]
+        for _ in range(5):  # one of them is in time on a busy machine too
+            for lock in locks:
+                lock.acquire()
+            waiter.send(
+                f"won = semlock.acquire_any(locks, timeout={PATIENCE})\n"
+                "took = time.monotonic()\nwon.release()\ntook"
+            )
+            wait_until(lambda: watched_by(waiter.outer_pid) >= 2, "it waits")
+            wait_until(lambda: state_of(waiter.outer_pid) == "S", "it sleeps")
+            # The lock changes hands without it, so that it enters the queue.
+            waiter.stop()
+            locks[0].release()
+            assert locks[0].try_acquire()
+            waiter.resume()
+            wait_until(lambda: glob.glob(tickets), "it is in the queue")
+            wait_until(lambda: state_of(waiter.outer_pid) == "S", "it sleeps")
+            released = time.monotonic()
+            locks[0].release()
+            took.append(waiter.receive() - released)
+            locks[1].release()
+    assert min(took) < 0.15
