@@ -77,6 +77,7 @@ class Ticket(NamedTuple):
     ``owner``   the process that has it open, ``DEAD`` when it has been closed
     ``state``   "" before its owner has opened it, and when it is a dead one's; "waits"; "holds"
     ``prober``  another process that has the flock of it, to remove it
+    ``tells``   its owner has told the one behind, as it left, that no other is before that one
     """
 
     number: int
@@ -85,6 +86,7 @@ class Ticket(NamedTuple):
     late: bool = False
     state: str = ""
     prober: int = NONE
+    tells: bool = False
 
 
 @quickly_replaced
@@ -92,12 +94,13 @@ class Process(NamedTuple):
     """Where a process stands, and what it knows.
 
     ``ticket``   the number of its ticket's place in the state
-    ``other``    the same of the ticket that it asks
+    ``other``    the same of the ticket that it asks, or follows
     ``asked``    when it asked for the lock, which is the number of its ticket
     ``number``   the ticket before its own
     ``holds``    it believes to hold the lock
     ``overtaken``  others took P before it because it did not use its turn
     ``passes``   it tries before those who do not use theirs
+    ``is_next``  it has seen or been told that no ticket is before its own
     ``earlier``  those who may not come after it
     """
 
@@ -111,6 +114,7 @@ class Process(NamedTuple):
     stopped: bool = False
     overtaken: bool = False
     passes: bool = False
+    is_next: bool = False
     earlier: frozenset[int] = frozenset()
 
 
@@ -138,6 +142,7 @@ class Config:
     held_at_first: bool = False  # by a foreigner, who lets go at any time
     once: bool = False  # no process comes again that has left, let go or been killed
     alone: bool = False  # who sees no queue may wait for P at first, without a ticket
+    tells: bool = False  # the first one tells the next, as it leaves
     barges: bool = False  # newcomers try although there is a queue, if they like
     order_from: str = "coming"  # or "publishing": which process another may not come before
     watched: frozenset[str] = frozenset({EXCLUSION, ORDER, OWN_TICKETS})
@@ -317,7 +322,7 @@ class Queue:
             then = HOLDS
         elif me.passes:
             then = OVERTAKE
-        now = Process(then, ticket=me.ticket, asked=me.asked, holds=True)
+        now = Process(then, ticket=me.ticket, asked=me.asked, holds=True, is_next=me.is_next)
         after = _not_before_others(_with(s, index, now)._replace(path=index), index)
         return _broken(after, ORDER) if unfair else after
 
@@ -385,7 +390,8 @@ class Queue:
         before = max(
             (t.number for t in s.tickets if t.named and t.number < mine.number), default=0
         )
-        now = me._replace(at=PROBE if before else FIRST, number=before)
+        is_next = self.config.tells and not before and not any(t.late for t in s.tickets)
+        now = me._replace(at=PROBE if before else FIRST, number=before, is_next=is_next)
         after = s if before else _cleared(s)
         yield f"see {before or 'none'} before it", _with(after, index, now)
 
@@ -401,7 +407,9 @@ class Queue:
             yield f"find ticket {ticket.number} a dead one's", _with(after, index, now)
             return
         number = 0 if self.config.surveys_on_wake else me.number
-        yield "the one before lives", _with(s, index, me._replace(at=BEHIND, number=number))
+        other = place if self.config.tells else NONE
+        now = me._replace(at=BEHIND, number=number, other=other)
+        yield "the one before lives", _with(s, index, now)
 
     def _probed(self, s: State, index: int, me: Process) -> Steps:
         ticket = s.tickets[me.other]
@@ -451,6 +459,11 @@ class Queue:
         return all(s.processes[t.owner].stopped for t in before)
 
     def _behind(self, s: State, index: int, me: Process) -> Steps:
+        followed = me.other
+        me = me._replace(other=NONE)
+        if followed != NONE and s.tickets[followed].tells:
+            now = me._replace(at=FIRST, is_next=True)
+            yield "hear that it is the next", _with(s, index, now)
         if self.config.surveys_on_wake:
             yield "look again", _with(s, index, me._replace(at=SURVEY))
         elif _named(s, me.number) == NONE:
@@ -474,7 +487,7 @@ class Queue:
 
     def _gives_up(self, s: State, index: int, me: Process) -> Steps:
         if self.config.leaves:
-            now = Process(LEAVE, ticket=me.ticket)
+            now = Process(LEAVE, ticket=me.ticket, is_next=me.is_next)
             yield "give up", _not_before_others(_with(s, index, now), index)
 
     # ------------------------------------------------------------------ holding and leaving
@@ -490,7 +503,8 @@ class Queue:
     def _holds(self, s: State, index: int, me: Process) -> Steps:
         after = s if me.robbed else s._replace(path=NONE)
         then = self._rest if me.ticket == NONE else LEAVE
-        yield "let go of P", _with(after, index, Process(then, ticket=me.ticket))
+        now = Process(then, ticket=me.ticket, is_next=me.is_next)
+        yield "let go of P", _with(after, index, now)
 
     def _leave(self, s: State, index: int, me: Process) -> Steps:
         if _is_there(s.tickets[me.ticket]):
@@ -502,8 +516,11 @@ class Queue:
     def _unlink_ticket(self, s: State, index: int, me: Process) -> Steps:
         after = _removed(s, s.tickets[me.ticket].number, me.ticket)
         # If others have just passed it by, it has the other name.
-        after = _with_ticket(after, me.ticket, after.tickets[me.ticket]._replace(late=False))
-        yield "remove its ticket", _with(after, index, me._replace(at=REMOVE_QUEUE))
+        ticket = after.tickets[me.ticket]
+        tells = me.is_next and not ticket.late
+        after = _with_ticket(after, me.ticket, ticket._replace(late=False, tells=tells))
+        now = me._replace(at=REMOVE_QUEUE, is_next=False)
+        yield "remove its ticket", _with(after, index, now)
 
     def _remove_queue(self, s: State, index: int, me: Process) -> Steps:
         empty = not any(_is_there(t) for t in s.tickets)

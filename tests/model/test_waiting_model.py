@@ -206,6 +206,11 @@ LARGE_QUEUES: dict[str, tuple[queueing.Config, int]] = {
     "three stand, once": (ALL_STAND, 39_884),
     "two, robbed": (replace(TWO, robs=True), 37_304),
     "two, barging": (replace(TWO, barges=True), 36_196),
+    "two, the next one is told": (replace(TWO, tells=True, barges=True), 51_536),
+    "three stand, once, the next one is told": (
+        replace(ALL_STAND, tells=True, barges=True),
+        62_652,
+    ),
     "two, two dead": (replace(TWO, dead=2), 60_936),
     "three": (replace(TWO, processes=3, kills=False, stops=False, leaves=False), 137_988),
     "three stand, once, giving up": (replace(ALL_STAND, leaves=True), 44_294),
@@ -273,6 +278,11 @@ UNFAIR: dict[str, tuple[queueing.Config, int]] = {
     "a new look at the queue by the waiter that is woken": (
         replace(ALL_STAND, leaves=True, surveys_on_wake=False),
         24,
+    ),
+    # One that asked earlier may have joined late.  So fair locks do not use what is told.
+    "a new look at the queue by the told waiter that is woken": (
+        replace(ALL_STAND, tells=True),
+        26,
     ),
     "the flock by which a new ticket and its removal see each other": (
         replace(TWO, stops=False, asks_for_flock=False, asks_again=False, checks_ticket=False),
