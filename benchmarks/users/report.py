@@ -26,6 +26,10 @@ order each round.
 - *One core busy*: another process computes on one of the cores. *Background work on each core*: on
   each core a process computes with the policy `SCHED_IDLE`, which gives way to all others.
 - A killed holder of a library that polls is noticed at the library's next look.
+- inotify reports the removal of the lock file while the releasing process still has the directory
+  locked in the kernel. A waiter that is woken on the same processor then sleeps once more, in its
+  own link(2), and the scheduler runs it when the releaser sleeps or ends: that is the p90 of
+  `release() to in`. flock(2) wakes its waiters only when it has finished.
 """
 
 _POLLS = """\
