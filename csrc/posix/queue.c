@@ -20,28 +20,29 @@ semlock_path_is_free(const char *path)
     return lstat(path, &seen) != 0 && errno == ENOENT;
 }
 
-/* Is this directory empty? */
+/* Is this directory empty, but for tickets?  Another waiter may have joined the new queue. */
 static int
-is_empty(int fd)
+is_new_queue(int fd)
 {
     semlock_names names;
     const char *name;
-    int empty = 1;
+    int fine = 1;
 
     semlock_names_start(&names, fd); /* closes the descriptor at the end */
     while ((name = semlock_names_next(&names)) != NULL) {
-        if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0) {
-            empty = 0;
+        if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
+            strspn(name, "0123456789abcdef") < 16) {
+            fine = 0;
         }
     }
-    empty = empty && names.error == 0;
+    fine = fine && names.error == 0;
     semlock_names_end(&names);
-    return empty;
+    return fine;
 }
 
 /* Give other users access to a new directory, whatever our umask is.  Where others may write,
  * the name may already be another directory, so the mode is changed by descriptor, and only of
- * an empty directory of our own. */
+ * a directory of our own in which nothing but tickets is. */
 static void
 open_to_others(const char *queue, mode_t mode)
 {
@@ -52,8 +53,8 @@ open_to_others(const char *queue, mode_t mode)
     if (fd < 0) {
         return;
     }
-    copy = fcntl(fd, F_DUPFD_CLOEXEC, 3); /* for is_empty(), which closes it */
-    if (copy >= 0 && is_empty(copy) && fstat(fd, &made) == 0 && made.st_uid == geteuid() &&
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 3); /* for is_new_queue(), which closes it */
+    if (copy >= 0 && is_new_queue(copy) && fstat(fd, &made) == 0 && made.st_uid == geteuid() &&
         (made.st_mode & 07777) != mode) {
         fchmod(fd, mode);
     }
