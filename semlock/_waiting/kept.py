@@ -39,6 +39,12 @@ registry.on_fork(_under_way.clear)
 _named: Any = None
 
 
+def _logger() -> Any:
+    """Find the logger, which is kept: getLogger takes a lock.  ``None``: logging isn't loaded."""
+    logging = registry.imported("logging")
+    return None if logging is None else logging.getLogger("semlock")
+
+
 class Stoppable:
     """What all kinds of waits share: it is of a lock, whose ``cancel`` ends it."""
 
@@ -58,8 +64,8 @@ class Stoppable:
         if lock is None:
             return None
         _under_way.add(ref(self, _forget))
-        if _named is None and (find := getattr(sys.modules.get("logging"), "getLogger", None)):
-            _named = find("semlock")  # kept: getLogger takes a lock
+        if _named is None:
+            _named = _logger()
         logger = _named if _named is not None and _named.isEnabledFor(INFO) else None
         call, check = inside.on_wait(lock), inside.cancel(lock)
         if call is logger is check is None:
@@ -120,8 +126,8 @@ def may_keep(lock: Any, native: semlock_lock) -> bool:
         return False
     if inside.special(lock) != _PLAIN:
         return False
-    if _named is None and "logging" in sys.modules:
-        _named = sys.modules["logging"].getLogger("semlock")
+    if _named is None:
+        _named = _logger()
     return _named is None or not _named.isEnabledFor(INFO)
 
 

@@ -45,6 +45,14 @@ except semlock.LockTimeoutError:
 with semlock.filelock.FileLock("y.lock"):
     pass
 """
+OF_LOGGING_IN_A_PLAIN_WAIT = """
+import semlock
+with semlock.Lock("z.lock", held_by="object"):
+    try:
+        semlock.Lock("z.lock").acquire(timeout=0.01)
+    except semlock.LockTimeoutError:
+        pass
+"""
 OF_TRIO = """
 semlock.trace.start("trace.jsonl")
 async def main():
@@ -60,6 +68,7 @@ asyncio.run(main())
     ("name", "first", "use"),
     [
         ("logging", "", OF_LOGGING),
+        ("logging", "", OF_LOGGING_IN_A_PLAIN_WAIT),
         ("trio", "import asyncio, semlock, semlock.trace\n", OF_TRIO),
     ],
 )

@@ -342,3 +342,23 @@ def test_it_is_watched_for_ever_without_the_mechanism(actor, path, crippled):
     assert marks_before_and_after_the_release(
         functools.partial(actor, package=crippled), path
     ) == [1, 0]
+
+
+def test_other_users_can_join_a_queue_that_two_made_at_once(actor, path, names):
+    """The maker opens it to them when another waiter has joined it already."""
+    world, maker, other = actor(), actor(), actor()
+    directory = os.path.dirname(path)
+    os.chmod(directory, 0o1777)
+    world.do("raise_holder('fresh')")
+    for one in (maker, other):
+        one.have("lock", f"new_lock(path{IN_TURN})")
+    assert maker.begin(f"take(lock, {MISSED})", stop_after("mkdir"))
+    other.start(f"take(lock, {MISSED})")
+    (queue,) = (name for name in names() if name.endswith(".queue"))
+    wait_until(lambda: os.listdir(f"{directory}/{queue}"), "it has joined")
+    maker.resume()
+    wait_until(lambda: len(os.listdir(f"{directory}/{queue}")) == 2, "the maker has joined too")
+    assert os.stat(f"{directory}/{queue}").st_mode & 0o7777 == 0o1777
+    world.do("end_holder()")
+    expect_to_take(maker)
+    expect_to_take(other)
