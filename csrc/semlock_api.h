@@ -225,7 +225,7 @@ typedef struct {
     uint64_t name_hash; /* whose queue it is */
     int64_t ctime_ns;   /* if it changes, the ticket may have been passed by */
     int32_t told;       /* the .who file, for people, was written */
-    int32_t relay;      /* its owner is first, by so many tellings; 0: it tells nobody */
+    int32_t relay;      /* at its end it says that its owner was the first: see place.c */
 } semlock_ticket;
 
 /* What an acquisition writes.  Offsets are -1 where the format has no such field. */

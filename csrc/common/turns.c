@@ -206,17 +206,14 @@ semlock_is_contended(const semlock_lock *lock, semlock_pool *pool)
 int
 semlock_may_wait_alone(const semlock_lock *lock, semlock_pool *pool)
 {
-    semlock_burst *burst = burst_of(pool, lock);
-    int64_t now = semlock_now_ns();
-
     if (lock->turns != SEMLOCK_TAKE_TURNS) {
         return 0;
     }
-    if (now - semlock_load64(&burst->released) < SEMLOCK_AGAIN_NS) {
+    if (semlock_now_ns() - semlock_load64(&burst_of(pool, lock)->released) <
+        SEMLOCK_AGAIN_NS) {
         semlock_contended_now(pool, lock);
     }
-    return now - semlock_load64(&burst->contended) > SEMLOCK_CONTENDED_NS &&
-           !semlock_queue_exists(lock);
+    return !semlock_is_contended(lock, pool) && !semlock_queue_exists(lock);
 }
 
 void

@@ -154,7 +154,7 @@ semlock_ticket_tell_next(const semlock_ticket *ticket)
     }
 }
 
-/* What the ticket that was followed has said at its end: the number of tellings, or 0. */
+/* The message of the ticket that was followed: how many such messages came in a row, or 0. */
 int
 semlock_ticket_told(int64_t bell)
 {

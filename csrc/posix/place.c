@@ -11,7 +11,7 @@
 #include "posix/system.h"
 
 #define JOIN_TRIES 100
-#define RELAYS 16 /* so many waiters in a row are first by what they are told */
+#define RELAYS 16 /* after so many such messages in a row, a waiter reads the queue */
 
 /* Write the .who file.  It is for people, so an error is ignored. */
 void
@@ -226,21 +226,23 @@ semlock_place_stands(const semlock_place *place, uint64_t number)
     return semlock_ticket_path(name, &queue, number, "") == 0 && !semlock_path_is_free(name);
 }
 
-/* A waiter may have asked earlier than we, and joined later.  It matters to a fair lock. */
-static int
-is_strict(const semlock_waiting *waiting)
+/* Must the order be kept strictly?  Also if that is not known. */
+int
+semlock_waiting_is_fair(const semlock_waiting *waiting)
 {
     return waiting->locks != NULL
                ? waiting->fair
                : waiting->lock == NULL || waiting->lock->turns == SEMLOCK_FAIR;
 }
 
-/* The ticket before ours has ended.  Has its owner said that it was the first?  Then we are,
- * and the queue need not be read.  After some tellings it is read anyway. */
+/* The ticket before ours has ended.  Has its owner said that it was the first?  Then we are
+ * the first now, and the queue need not be read.  But a waiter that asked earlier than we may
+ * have joined later.  So fair waiters read it always, and the others after RELAYS such
+ * messages. */
 static void
 hear_relay(semlock_place *place, semlock_waiting *waiting)
 {
-    int relay = place->before != 0 && place->bell >= 0 && !is_strict(waiting)
+    int relay = place->before != 0 && place->bell >= 0 && !semlock_waiting_is_fair(waiting)
                     ? semlock_ticket_told(place->bell)
                     : 0;
 

@@ -20,7 +20,7 @@ semlock_path_is_free(const char *path)
     return lstat(path, &seen) != 0 && errno == ENOENT;
 }
 
-/* Is this directory empty, but for tickets?  Another waiter may have joined the new queue. */
+/* Are there only tickets in this directory?  Another waiter may have joined the new queue. */
 static int
 is_new_queue(int fd)
 {

@@ -96,12 +96,6 @@ may_try_unread(const semlock_waiting *waiting)
            semlock_waiting_is_next(waiting);
 }
 
-static int
-is_fair(const semlock_waiting *waiting)
-{
-    return waiting->locks != NULL ? waiting->fair : waiting->lock->turns == SEMLOCK_FAIR;
-}
-
 /* The same for an event that an event loop has read. */
 static int
 may_try_lent(semlock_waiting *waiting, semlock_pool *pool)
@@ -110,7 +104,7 @@ may_try_lent(semlock_waiting *waiting, semlock_pool *pool)
 
     if (!waiting->lent || waiting->life != semlock_life(pool) || !watch->told ||
         !watch->heard || !may_try_unread(waiting) ||
-        (is_fair(waiting) && semlock_waiting_others_came(waiting, 0, pool))) {
+        (semlock_waiting_is_fair(waiting) && semlock_waiting_others_came(waiting, 0, pool))) {
         return 0;
     }
     /* The try looks no more than this does.  If it fails, it says whether the holder lives. */
@@ -251,7 +245,7 @@ semlock_waiting_once(semlock_waiting *waiting, semlock_pool *pool, int64_t until
                 return outcome;
             }
         }
-        else if (outcome == SEMLOCK_FREE && is_fair(waiting) &&
+        else if (outcome == SEMLOCK_FREE && semlock_waiting_is_fair(waiting) &&
                  semlock_waiting_others_came(waiting, waiting->which, pool)) {
             continue;
         }

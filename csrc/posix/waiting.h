@@ -35,6 +35,7 @@ int semlock_waiting_others_came(semlock_waiting *waiting, int32_t which, semlock
 int64_t semlock_waiting_tell_at(const semlock_place *place);
 
 /* posix/news.c */
+int semlock_waiting_is_fair(const semlock_waiting *waiting);
 int semlock_waiting_hears_next(const semlock_waiting *waiting);
 void semlock_waiting_check_again(semlock_waiting *waiting);
 
