@@ -40,7 +40,7 @@ _named: Any = None
 
 
 def _logger() -> Any:
-    """Find the logger, which is kept: getLogger takes a lock.  ``None``: logging isn't loaded."""
+    """Find the logger, which is kept: getLogger takes a lock.  ``None``: logging is not whole yet."""
     logging = registry.imported("logging")
     return None if logging is None else logging.getLogger("semlock")
 
@@ -64,7 +64,7 @@ class Stoppable:
         if lock is None:
             return None
         _under_way.add(ref(self, _forget))
-        if _named is None:
+        if _named is None and "logging" in sys.modules:
             _named = _logger()
         logger = _named if _named is not None and _named.isEnabledFor(INFO) else None
         call, check = inside.on_wait(lock), inside.cancel(lock)
@@ -126,7 +126,7 @@ def may_keep(lock: Any, native: semlock_lock) -> bool:
         return False
     if inside.special(lock) != _PLAIN:
         return False
-    if _named is None:
+    if _named is None and "logging" in sys.modules:
         _named = _logger()
     return _named is None or not _named.isEnabledFor(INFO)
 
