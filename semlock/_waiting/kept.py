@@ -39,12 +39,6 @@ registry.on_fork(_under_way.clear)
 _named: Any = None
 
 
-def _logger() -> Any:
-    """Find the logger, which is kept: getLogger takes a lock.  ``None``: logging is not whole yet."""
-    logging = registry.imported("logging")
-    return None if logging is None else logging.getLogger("semlock")
-
-
 class Stoppable:
     """What all kinds of waits share: it is of a lock, whose ``cancel`` ends it."""
 
@@ -64,8 +58,8 @@ class Stoppable:
         if lock is None:
             return None
         _under_way.add(ref(self, _forget))
-        if _named is None and "logging" in sys.modules:
-            _named = _logger()
+        if _named is None and (find := getattr(sys.modules.get("logging"), "getLogger", None)):
+            _named = find("semlock")  # kept: getLogger takes a lock
         logger = _named if _named is not None and _named.isEnabledFor(INFO) else None
         call, check = inside.on_wait(lock), inside.cancel(lock)
         if call is logger is check is None:
@@ -126,8 +120,8 @@ def may_keep(lock: Any, native: semlock_lock) -> bool:
         return False
     if inside.special(lock) != _PLAIN:
         return False
-    if _named is None and "logging" in sys.modules:
-        _named = _logger()
+    if _named is None and (find := getattr(sys.modules.get("logging"), "getLogger", None)):
+        _named = find("semlock")  # kept: getLogger takes a lock
     return _named is None or not _named.isEnabledFor(INFO)
 
 
