@@ -166,6 +166,9 @@ class BaseLock(Acquirable, LockObject):
             if not self._settle(outcome, frame):
                 raise explain.timeout_error(self, 0.0)
             return
+        if outcome == FORKED:
+            self._follow_fork()  # it forgets all waits of the parent, so it comes before ours
+            outcome = self._try()
         if outcome < 0 and outcome != -errno.EINTR:
             outcome = self._mend(outcome)  # waiting can't mend it
         if outcome in _HAD and self._settle(outcome, frame):

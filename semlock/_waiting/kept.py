@@ -95,13 +95,17 @@ def cancel(lock: Any) -> int:
 
 
 class KeptWait(Stoppable):
-    """One wait for one lock; after it has won, one thread can begin it again."""
+    """One wait for one lock; after it has won, one thread can begin it again.
 
-    __slots__ = ("listed", "record", "wait")
+    ``heir`` is what goes on with it, if the core could not end it.
+    """
+
+    __slots__ = ("heir", "listed", "record", "wait")
 
     def __init__(self, native: semlock_lock, record: Record | None) -> None:
         self.of = None
         self.stopped = False
+        self.heir: Stoppable | None = None
         self.record = record
         self.wait: Any = waits.Wait((native,), native, record, prepares=native)
         self.listed: tuple[int, Any] = id(self.wait), ref(self.wait)
@@ -111,6 +115,8 @@ class KeptWait(Stoppable):
         """Have the wait end, from any thread."""
         self.stopped = True
         self.wait.stop()
+        if self.heir is not None:
+            self.heir.stop()
 
 
 def may_keep(lock: Any, native: semlock_lock) -> bool:
@@ -131,11 +137,12 @@ def take(
     record: Record | None,
     kept: list[KeptWait],
     timeout: float | None,
-) -> tuple[int, waits.Wait, int, bool] | None:
+) -> tuple[int, KeptWait, int] | None:
     """Wait for a lock until it is won, with a wait that it has kept, or with a new one.
 
-    If the wait must go on in another way: what the core said, the wait, when it began, and whether
-    it was stopped.  That is so if the holder must be judged, the time is over, or no events come.
+    If the wait must go on in another way: what the core said, the wait, which ``cancel`` still
+    finds, and when it began.  That is so if the holder must be judged, the time is over, or no
+    events come.
     """
     began = now_ns()
     end = began + (_FOREVER if timeout is None else min(int(timeout * 1e9), _FOREVER))
@@ -155,8 +162,8 @@ def take(
         while outcome == -errno.EINTR:  # Python's handlers have run meanwhile
             mine.end_if_stopped()
             outcome = waits.take(wait.cdata, native, POOL, end)
-        mine.of = None
         if outcome == OK:
+            mine.of = None
             # As its end() does; the core has ended it.
             waits.under_way.pop(key, None)
             wait.__class__ = waits.EndedWait
@@ -165,7 +172,7 @@ def take(
         wait.end()
         raise
     if outcome != OK:
-        return outcome, wait, began, mine.stopped
+        return outcome, mine, began
     if not kept:
         kept.append(mine)
     return None

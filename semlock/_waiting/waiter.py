@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from semlock._core.status import LockStatus
     from semlock._waiting import Notice
+    from semlock._waiting.kept import KeptWait
     from semlock._waiting.steps import Steps
 
     T = TypeVar("T")
@@ -337,14 +338,17 @@ def goes_on(
     native: Any,
     timeout: float | None,
     said: int,
-    wait: waits.Wait,
+    kept: KeptWait,
     began: int,
-    stopped: bool,
 ) -> tuple[int, Waiter]:
     """Go on with a wait that the core could not end: the outcome to begin with, and the wait."""
-    waiter = Waiter(timeout, wait=wait, lock=native, of=lock, began=began)
+    waiter = Waiter(timeout, wait=kept.wait, lock=native, of=lock, began=began)
     try:
-        waiter.stopped = stopped
+        # A cancel() at any moment finds one of them, and ends both.
+        kept.heir = waiter
+        kept.of = None
+        if kept.stopped:
+            waiter.stopped = True
         return waiter.takes_note(said), waiter
     except BaseException:
         waiter.end()

@@ -135,6 +135,33 @@ def use():
 
 
 @pytest.mark.parametrize("fork", FORKS)
+def test_a_childs_first_wait_stands_in_the_queue_and_can_be_cancelled(program, path, fork):
+    program.run("""
+other = semlock.Lock(directory + "/other.lock")
+with other:
+    pass
+
+def wait():
+    seen = []
+
+    def look(*_):
+        seen.extend(name for name in os.listdir(directory) if name.endswith(".queue"))
+        seen.append(other.cancel())
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
+    try:
+        other.acquire(timeout=5)
+    except semlock.LockCancelledError:
+        return len(seen), seen[-1]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+""")
+    with semlock.Lock(os.path.join(os.path.dirname(path), "other.lock")):
+        assert program.run(f"in_a_child(wait, {fork})") == "(2, 1)"
+
+
+@pytest.mark.parametrize("fork", FORKS)
 def test_a_child_reads_and_writes_by_itself(program, path, fork):
     program.run("""
 lock.release()

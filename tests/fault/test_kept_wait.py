@@ -10,6 +10,8 @@ import pytest
 import semlock
 from crowd import tickets
 from semlock._core import TURN, capi, waits
+from semlock._waiting import kept
+from semlock._waiting.waiter import goes_on
 from semlock.policy import Age
 from support import PATIENCE, Child, in_a_fork, wait_until
 
@@ -87,6 +89,65 @@ def test_it_is_cancelled_and_later_ones_wait_as_ever(path, used, held):
     held.run("lock.release()")
     with used:
         pass
+
+
+# What runs between the call into the core that a kept wait makes and what goes on with it.
+HAND_OVER = {"take", "goes_on", "__init__", "begin", "takes_note"}
+
+
+def cancel_at(lock, line, found_before):
+    """Wait in a thread, and cancel before so many lines of the hand-over, or else behind it.
+
+    Says whether there is such a line, and what ``cancel`` said first.  With ``found_before`` it is
+    as if ``cancel`` had found the wait when it began, and ended it only now.
+    """
+    passed, said, ended, found = 0, [], [], []
+
+    def trace(frame, event, _):
+        nonlocal passed
+        module, name = frame.f_globals["__name__"], frame.f_code.co_name
+        if module not in (kept.__name__, goes_on.__module__):
+            return None
+        if event == "line" and not any(said):
+            passed += name in HAND_OVER
+            if not found:
+                found.extend(
+                    wait for r in list(kept._under_way) if (wait := r()) and wait.of is lock
+                )
+            if passed >= line or name == "pause":
+                if not found_before:
+                    said.append(lock.cancel())
+                elif found:
+                    found[0].stop()
+                    said.append(1)
+        return trace
+
+    def wait() -> None:
+        sys.settrace(trace)
+        try:
+            with pytest.raises(semlock.LockCancelledError):
+                lock.acquire(timeout=1)
+            ended.append(True)
+        finally:
+            sys.settrace(None)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join(PATIENCE)
+    assert ended, f"a cancel at line {line} of the hand-over was lost"
+    return passed >= line, said[0]
+
+
+@pytest.mark.parametrize("found_before", [False, True])
+def test_a_cancel_while_the_kept_wait_is_handed_on_is_not_lost(path, found_before):
+    lock = semlock.Lock(path)
+    with semlock.Lock(path):
+        finds, more = [], True
+        while more:
+            more, said = cancel_at(lock, len(finds) + 1, found_before)
+            finds.append(said > 0)
+    assert len(finds) > 20
+    assert finds == sorted(finds)  # from when on it waits, it is found
 
 
 def test_two_threads_wait_by_it_at_once(path, used, held):
