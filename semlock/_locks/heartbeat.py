@@ -29,13 +29,20 @@ if TYPE_CHECKING:
 class _Lane:
     """The locks that one thread refreshes, one after the other."""
 
-    __slots__ = ("thread", "wake")
+    __slots__ = ("running", "started", "wake")
 
     def __init__(self) -> None:
         # Wakes the thread; True ends it.  A put is one step.  The user's threads take no mutex: an
         # interrupt between acquiring one and entering its block would leave it locked for ever.
         self.wake: SimpleQueue[bool] = SimpleQueue()
-        self.thread: threading.Thread | None = None
+        self.started: threading.Thread | None = None  # the last one
+        # Of several that were started at once one enters itself here, which is one step, and runs.
+        self.running: dict[str, threading.Thread] = {}
+
+    def threads(self) -> list[threading.Thread]:
+        """Give those that are alive: the running one, and one that is only starting or ending."""
+        threads = {self.started, *self.running.copy().values()}
+        return [thread for thread in threads if thread is not None and thread.is_alive()]
 
 
 # When the next beat of a lock is due, how far apart they are, whose it is, and in which lane.
@@ -63,12 +70,12 @@ def watch(lock: BaseLock, interval: float) -> None:
         (due for due, _, _, its in list(_due.values()) if its is lane), default=at + 1
     )
     _due[key] = (at, interval, ref(lock, forget), lane)
-    if lane.thread is None or not lane.thread.is_alive():
-        # Two threads that get here at once start two, which share the work.
-        lane.thread = threading.Thread(
-            target=_run, args=(lane,), name="semlock-heartbeat", daemon=True
+    if not lane.running and not lane.threads():
+        # Two threads that get here at once start two, of which one ends at once.
+        lane.started = thread = threading.Thread(
+            target=_run_alone, args=(lane,), name="semlock-heartbeat", daemon=True
         )
-        lane.thread.start()
+        thread.start()
     elif sooner:
         lane.wake.put(False)
 
@@ -90,6 +97,15 @@ def _forget() -> None:
     _due.clear()
     _lanes.clear()
     registry.own_threads.clear()
+
+
+def _run_alone(lane: _Lane) -> None:
+    this = threading.current_thread()
+    if lane.running.setdefault("thread", this) is this:
+        try:
+            _run(lane)
+        finally:
+            lane.running.clear()
 
 
 def _run(lane: _Lane) -> None:
@@ -134,12 +150,16 @@ def _end() -> None:
     a thread of the program may still hold a lock, which is refreshed until the end.
     """
     busy = {id(entry[3]) for entry in list(_due.values())} if registry.is_main() else set()
-    ending = [lane for lane in list(_lanes.values()) if lane.thread and id(lane) not in busy]
-    for lane in ending:
+    ending = [
+        (lane, threads)
+        for lane in list(_lanes.values())
+        if id(lane) not in busy and (threads := lane.threads())
+    ]
+    for lane, _ in ending:
         lane.wake.put(True)
-    for lane in ending:
-        assert lane.thread is not None
-        lane.thread.join(_PATIENCE)
+    for _, threads in ending:
+        for thread in threads:
+            thread.join(_PATIENCE)
 
 
 def _beat(lock: BaseLock, interval: float) -> float | None:

@@ -95,6 +95,33 @@ def test_several_locks_are_kept_fresh_by_one_thread(new_lock):
         lock.release()
 
 
+def test_of_threads_that_are_started_at_once_one_runs(tmp_path):
+    """A signal's handler, or another thread, acquires a lock while the first thread is started."""
+    with Child(_SETUP) as child:
+        child.run(f"""
+first, second = [Watched(f"{tmp_path}/{{n}}.lock", heartbeat=0.002) for n in (1, 2)]
+start, threads = threading.Thread.start, []
+
+def start_in_between(thread):
+    if not threads:
+        threads.append(thread)
+        second.acquire()
+    else:
+        threads.append(thread)
+    start(thread)
+
+threading.Thread.start = start_in_between
+first.acquire()
+threading.Thread.start = start
+None
+""")
+        wait_until(lambda: child.run("sum(t.is_alive() for t in threads)") == 1, "one")
+        for lock in ("first", "second"):
+            wait_until(lambda lock=lock: child.run(f"len({lock}.beats)") >= 3, "it beats")
+        assert child.run("len(threads)") == 2
+        child.run("first.release(); second.release()")
+
+
 def test_a_beat_writes_the_time_into_the_record_and_nothing_else(new_lock, monkeypatch):
     lock = new_lock(tag="kept fresh")
     lock.acquire()
