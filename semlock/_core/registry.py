@@ -78,25 +78,24 @@ def on_fork(forget: Callable[[], object]) -> None:
     _forgetters.append(forget)
 
 
-_life = capi.life()
-
-
 def follow_fork() -> None:
     """Forget the parent's state, if this process was forked since the last call.
 
     Python's fork hook calls it, and so does code that depends on it: C code forks without
     running the hooks, and a signal can interrupt a hook.  The core closes the descriptors.
     """
-    global _life  # noqa: PLW0603 - for which of the processes that had this memory it is right
     life = capi.life()
-    if life == _life:
+    if life == waits.life:
         return
-    _life = life
+    waits.life = life
     waits.forget_all()
     for lock in all_locks():
         inside.forget_after_fork(lock)
     for forget in _forgetters:
         forget()
+
+
+waits.follow_fork = follow_fork
 
 
 def release_now(lock: InFiles) -> None:

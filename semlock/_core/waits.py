@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from _weakref import ref
 
-from semlock._core.capi import LOOK, POOL, now_ns
+from semlock._core.capi import LOOK, POOL, life_of, now_ns
 from semlock._core.compiled import ffi, lib
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from semlock._core.capi import Instance, Record
@@ -20,6 +20,11 @@ try_or_wait = lib.semlock_try_or_wait
 wait = lib.semlock_waiting_wait
 take = lib.semlock_waiting_take
 again = lib.semlock_waiting_again
+
+# Forgets the parent's state in a process that C code has forked; the registry sets it.  And which
+# of the processes that had this memory it was called in.
+follow_fork: Callable[[], object] = int
+life = life_of(POOL)
 
 # The waits that are under way: they have descriptors.
 under_way: dict[int, ref[_Wait]] = {}
@@ -58,6 +63,8 @@ class _Wait:
         tries: Any = None,
         fair: bool = False,
     ) -> None:
+        if life_of(POOL) != life:
+            follow_fork()  # later, it would forget this wait too
         self._hub: Any = None
         self.count = len(locks)
         # When the wait began, by ``now_ns``: its rank in a queue.

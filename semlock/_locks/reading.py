@@ -7,7 +7,7 @@ import errno
 import os
 import sys
 
-from semlock._core import capi, explain, inside, waits
+from semlock._core import capi, explain, inside, registry, waits
 from semlock._core.capi import HELD, LOOK, OK, POOL, try_anyway
 from semlock._core.errors import LockTimeoutError
 from semlock._core.folders import open_to_others
@@ -124,6 +124,7 @@ class Reading(Sharable):
         patient: bool = True,
     ) -> Steps[None]:
         """Take the lock as a reader; a task behind others in line doesn't try first."""
+        registry.follow_fork()  # later, it would forget this reader too
         me = self._me()
         if self._nests(self._readers.get(me), frame):
             return

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 import semlock
+from crowd import tickets
 from support import Child, files_open_in, wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -145,7 +146,7 @@ def wait():
     seen = []
 
     def look(*_):
-        seen.extend(name for name in os.listdir(directory) if name.endswith(".queue"))
+        seen.extend(name[-6:] for name in os.listdir(directory) if name.endswith(".queue"))
         seen.append(other.cancel())
 
     signal.signal(signal.SIGALRM, look)
@@ -153,12 +154,46 @@ def wait():
     try:
         other.acquire(timeout=5)
     except semlock.LockCancelledError:
-        return len(seen), seen[-1]
+        return seen
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 """)
     with semlock.Lock(os.path.join(os.path.dirname(path), "other.lock")):
-        assert program.run(f"in_a_child(wait, {fork})") == "(2, 1)"
+        assert program.run(f"in_a_child(wait, {fork})") == "['.queue', 1]"
+
+
+@pytest.mark.parametrize("take", ["acquire", "acquire_shared"])
+@pytest.mark.parametrize("fork", FORKS)
+def test_a_childs_first_wait_leaves_nothing(program, tmp_path, take, fork):
+    name = str(tmp_path / "other.lock")
+    program.run(f"other, take = semlock.SharedLock({name!r}), {take!r}")
+    program.run("""
+with getattr(other, take)():
+    pass
+
+def wait():
+    with getattr(other, take)(timeout=5):
+        pass
+    return [name for name in os.listdir(directory) if name.endswith(".queue")]
+""")
+    with semlock.SharedLock(name):
+        program.send(f"in_a_child(wait, {fork})")
+        wait_until(lambda: tickets(name), "the child waits")
+    assert program.receive() == "[]"
+
+
+@pytest.mark.parametrize("fork", FORKS)
+def test_a_childs_first_reader_is_known_to_its_thread(program, path, fork):
+    program.run("""
+table = semlock.SharedLock(directory + "/the.table")
+with table.shared():
+    pass
+
+def read():
+    with table.shared(), semlock.SharedLock(table.path).acquire(timeout=0.5):
+        pass
+""")
+    assert program.run(f"in_a_child(read, {fork})").startswith("LockDeadlockError")
 
 
 @pytest.mark.parametrize("fork", FORKS)
