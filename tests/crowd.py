@@ -83,9 +83,10 @@ def crowd_that_waits(path, count, take, *, before=""):
 
 
 @contextlib.contextmanager
-def threads_that_wait(path, count):
+def threads_that_wait(path, count, *, before=""):
     """Give a process whose threads stand in the queue: all stop with it."""
     with Child() as child:
+        child.run(before)
         child.run(
             "import threading\n"
             "def wait():\n"

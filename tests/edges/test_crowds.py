@@ -160,8 +160,11 @@ def test_those_behind_on_fuse_hear_of_changes_and_look_once_a_second(bound):
     """Without events they look five times a second."""
     take = f"semlock.Lock({bound!r}, fair=True).acquire()"
     with semlock.Lock(bound), crowd_that_waits(bound, 2, take) as parent:
-        sleeps = sleeps_of(parent.run("pids"))
-    assert 0 < min(sleeps) <= 6  # the other one is the first, which looks by pauses
+        for _ in range(5):  # on a busy machine the beginning takes longer
+            sleeps = sleeps_of(parent.run("pids"))
+            if 0 < min(sleeps) <= 6:  # the other one is the first, which looks by pauses
+                return
+    raise AssertionError(f"they look too often, or never: {sleeps}")
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.stress)])
@@ -270,7 +273,9 @@ def test_one_without_events_behind_very_many_looks_rarely_from_the_beginning(
     without_inotify, shared_path
 ):
     """All of a crowd that looked five times a second would take a good part of a processor."""
-    with semlock.Lock(shared_path), threads_that_wait(shared_path, 150):
+    # As another user: this one's event sources are there for other tests.
+    other = users.as_user(users.NOBODY - 5000 - os.getpid() % 4000)
+    with semlock.Lock(shared_path), threads_that_wait(shared_path, 150, before=other):
         without_inotify.send(f"semlock.Lock({shared_path!r}, fair=True).acquire()")
         wait_until(lambda: len(standing(shared_path)) == 151, "the last one waits too")
         time.sleep(0.2)  # until all that comes at the beginning is over

@@ -562,15 +562,18 @@ def test_watch_goes_on_while_the_engine_is_away():
 
 def test_what_locks_on_an_engine_do_is_traced_drawn_and_counted(address, space, tmp_path):
     trace, page = str(tmp_path / "trace.jsonl"), str(tmp_path / "page.html")
-    words = [sys.executable, "-m", "semlock", "run", "-q", address(), "--", "sleep", "0.3"]
+    words = [sys.executable, "-m", "semlock", "run", "-q", address(), "--"]
     environment = {**os.environ, "SEMLOCK_TRACE": trace}
-    started = [subprocess.Popen(words, env=environment) for _ in range(2)]
-    assert [one.wait(PATIENCE) for one in started] == [0, 0]
+    with subprocess.Popen([*words, "cat"], stdin=subprocess.PIPE, env=environment) as holder:
+        wait_until(lambda: space.list(), "it holds")
+        waiter = subprocess.Popen([*words, "true"], env=environment)
+        wait_until(lambda: space.waiting("deploy"), "it waits")
+    assert (holder.returncode, waiter.wait(PATIENCE)) == (0, 0)
     facts = [json.loads(line) for line in call("timeline", "-j", trace).stdout.splitlines()]
     (wait,) = [fact for fact in facts if "wait" in fact]
     assert wait["path"].endswith("/deploy")
-    assert wait["wait"] > 0.1
-    assert wait["behind"] in [one.pid for one in started]
+    assert wait["wait"] > 0
+    assert wait["behind"] == holder.pid
     assert call("timeline", "-o", page, trace).returncode == 0
     with open(page) as file:
         assert "deploy" in file.read()

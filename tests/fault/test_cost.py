@@ -550,12 +550,15 @@ def instructions(directory: str, held: list[str]) -> dict[str, float]:
         cwd=directory,
         check=True,
     )
-    # Side by side, because each takes seconds, and the bill is the same for all that.
+    # Side by side, because each takes seconds, and the bill is the same for all that.  Each has a
+    # directory of its own: one that finds what another has there loads what judges that.
+    for what in ("bare", "pair", "try"):
+        os.mkdir(os.path.join(directory, what))
     programs = {
         what: subprocess.Popen(
             [
                 *callgrind, sys.executable, "-c", COUNTED,
-                os.path.join(directory, f"{what}.lock"), held[0], str(pairs), str(tries),
+                os.path.join(directory, what, "a.lock"), held[0], str(pairs), str(tries),
             ],
             stderr=subprocess.PIPE,
             text=True,

@@ -259,7 +259,7 @@ def test_children_forked_while_threads_take_locks_keep_none_of_their_descriptors
             parent.kill()
             for number in range(8):
                 assert_taken_at_once(os.path.join(directory, f"{number}.lock"))
-            assert {state_of(pid) for pid in sleepers} == {"S"}
+            assert not {state_of(pid) for pid in sleepers} & {"Z", ""}  # all go on
         finally:
             for pid in sleepers:
                 os.kill(pid, signal.SIGKILL)
