@@ -110,7 +110,7 @@ def test_a_struck_wait_leaves_no_place_in_the_line(world, stranger):
         assert not lock.held
         return False
 
-    strike_everywhere(world, prepare, judge, step=11)
+    strike_everywhere(world, prepare, judge, step=29)
     stranger.release()
     # An engine's thread takes out the entry of a wait that was struck, which may take a moment.
     wait_until(lambda: world.status().state == "free", "no place is left")

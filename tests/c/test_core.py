@@ -26,11 +26,17 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("name", ["core", "portable"])
+# What valgrind runs is the plain program, and by default the quicker one.
+LATER = [("plain", "core"), ("plain", "portable"), ("valgrind", "portable")]
+
+
 @pytest.mark.parametrize(
-    "way",
-    # What valgrind runs by default is the plain program.
-    [pytest.param(way, marks=pytest.mark.stress if way == "plain" else ()) for way in WAYS],
+    ("way", "name"),
+    [
+        pytest.param(way, name, marks=pytest.mark.stress if (way, name) in LATER else ())
+        for way in WAYS
+        for name in ("core", "portable")
+    ],
 )
 def test_the_core_is_well(way, name, tmp_path, tmp_path_factory):
     if way == "valgrind" and shutil.which("valgrind") is None:

@@ -18,12 +18,18 @@ import pytest
 
 import faultlib
 from semlock._core import compiled
+from support import chance_of_the_day
 
 SOURCE = Path(faultlib.__file__).with_name("faultops.py")
 COMMON = SOURCE.with_name("common_ops.py")
 # Those that the core tells from others, and one of the others: each operation meets them by
 # default, and with -m stress every one.
 TYPICAL = ["EIO", "EINTR", "EACCES"]
+# Those that wait or take long meet one of these by default, another one each day.
+SLOW = (
+    "acquire_where_there_are_no_links", "clean", "reclaim_of_a_kept_claim",
+    "release_that_keeps_and_sweeps", "wait_behind_another", "wait_for_a_death",
+)  # fmt: skip
 EVERY = ["ENOSPC", "EIO", "EMFILE", "EINTR", "ENOLCK", "EACCES", "EROFS", "ESTALE"]
 
 
@@ -33,7 +39,8 @@ def operations():
     for options, name in re.findall(r"^@operation(.*)\ndef (\w+)", text, re.MULTILINE):
         yield pytest.param(name, EVERY, marks=pytest.mark.stress, id=name)
         if "long=True" not in options:
-            yield pytest.param(name, TYPICAL, id=f"{name}, some errors")
+            some = [chance_of_the_day().choice(TYPICAL)] if name in SLOW else TYPICAL
+            yield pytest.param(name, some, id=f"{name}, some errors")
 
 
 # What the core calls that is no system call, or none that can fail.

@@ -273,7 +273,10 @@ def test_the_wake_is_not_missed(actor, path, race):
 
 @pytest.mark.leaves("queue")
 @pytest.mark.parametrize(("mechanism", "race"), RACES, ids=NAMES)
-def test_the_wake_is_missed_without_its_mechanism(actor, path, crippled, mechanism, race):
+def test_the_wake_is_missed_without_its_mechanism(
+    actor, path, crippled, mechanism, race, monkeypatch
+):
+    monkeypatch.setitem(globals(), "MISSED", 0.4)  # the whole time is waited for here
     with pytest.raises(MissedWakeError):
         race(functools.partial(actor, package=crippled, without=mechanism), path)
 

@@ -118,10 +118,10 @@ while won < int(rounds):
 def test_a_storm_with_it_has_no_overlap(target, tmp_path, lock_file):
     judge, report = str(tmp_path / "judge"), str(tmp_path / "report")
     workers = [
-        start_storm("0.3.0", "proper-lockfile", target, "150", judge, report) for _ in range(2)
+        start_storm("0.3.0", "proper-lockfile", target, "70", judge, report) for _ in range(2)
     ]
     workers += [
-        subprocess.Popen([sys.executable, "-c", WORKER, target, "300", judge, report])
+        subprocess.Popen([sys.executable, "-c", WORKER, target, "140", judge, report])
         for _ in range(2)
     ]
     assert [worker.wait(100) for worker in workers] == [0] * 4

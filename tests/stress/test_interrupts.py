@@ -25,7 +25,7 @@ import semlock.policy
 from semlock._core import capi, inside
 from semlock._locks import candidates, heartbeat
 from support import HANDLERS_RUN_AT as _HANDLERS_RUN_AT
-from support import Child, Strike, content_of, take_away
+from support import Child, Strike, chance_of_the_day, content_of, take_away
 
 pytestmark = pytest.mark.skipif(
     sys.implementation.name != "cpython", reason="only CPython traces single bytecodes"
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.skipif(
 FAST = {"durability": "none"}
 
 # To strike at every bytecode takes the square of their number, so the long ones are struck at
-# every so-manieth by default, and at every single one in the storms.
-steps = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.stress)])
+# every so-manieth by default, others each day, and at every single one in the storms.
+steps = pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.stress)])
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ class Arena:
         them afterwards and releases what is held.  It says whether the operation was done all
         the same, though it was struck.
         """
-        for at in itertools.count(1, step):
+        for at in itertools.count(chance_of_the_day().randint(1, step), step):
             files = self.open_files()
             *locks, operation = prepare()
             strike = Strike(at, operation, modules)
@@ -159,7 +159,8 @@ class Arena:
         return False
 
 
-def test_making_a_lock(arena):
+@steps
+def test_making_a_lock(arena, step):
     made = []
 
     def prepare():
@@ -171,15 +172,16 @@ def test_making_a_lock(arena):
             arena.judge_free_before(True, lock)
         return False
 
-    arena.strike_everywhere(prepare, judge, at_least=50)
+    arena.strike_everywhere(prepare, judge, at_least=50, step=step)
 
 
-def test_the_first_acquire_of_an_object(arena):
+@steps
+def test_the_first_acquire_of_an_object(arena, step):
     def prepare():
         lock = semlock.Lock(arena.path, tag="first", **FAST)
         return lock, lock.acquire
 
-    arena.strike_everywhere(prepare, arena.judge_free_before, at_least=60)
+    arena.strike_everywhere(prepare, arena.judge_free_before, at_least=60, step=step)
 
 
 def test_an_acquire_with_a_kept_claim(arena):

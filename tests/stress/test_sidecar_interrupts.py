@@ -14,7 +14,7 @@ import pytest
 from semlock import sidecar
 from semlock._core import capi
 from semlock.sidecar import SidecarLock
-from stress.test_interrupts import _HANDLERS_RUN_AT, Strike
+from stress.test_interrupts import _HANDLERS_RUN_AT, Strike, chance_of_the_day
 from stress.test_interrupts import pytestmark as only_cpython
 
 pytestmark = only_cpython
@@ -31,8 +31,9 @@ FAST = {"durability": "none", "payload": lambda: {"pid": 1}}
 class Place:
     """Where operations are struck, and how the world is judged afterwards."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, step):
         self.directory = directory
+        self.step = step
         self.target = os.path.join(directory, "state.json")
         self.file = self.target + ".lock"
         self.locks = sidecar.create_file_lock_manager(f"interrupts in {directory}")
@@ -49,7 +50,7 @@ class Place:
 
     def _strike_everywhere(self, prepare, judge):
         files = self.open_files()
-        for at in itertools.count(1):
+        for at in itertools.count(chance_of_the_day().randint(1, self.step), self.step):
             self.made.clear()
             strike = Strike(at, prepare(), MODULES)
             try:
@@ -80,9 +81,9 @@ class Place:
         return len(entries) == 1
 
 
-@pytest.fixture
-def place(tmp_path):
-    return Place(str(tmp_path))
+@pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.stress)])
+def place(tmp_path, request):
+    return Place(str(tmp_path), request.param)
 
 
 def test_acquiring_holds_or_leaves_nothing(place):

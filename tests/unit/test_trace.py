@@ -633,7 +633,7 @@ def test_errors_name_the_callers_lines_all_the_same(path, events):
     sys.implementation.name != "cpython", reason="only CPython traces bytecodes"
 )
 @pytest.mark.parametrize("operation", ["acquire", "try_acquire", "block", "nested", "release"])
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.stress)])
 def test_ctrl_c_anywhere_leaves_the_lock_held_or_free_and_the_trace_true(
     path, file, operation, step
 ):
