@@ -89,6 +89,28 @@ def undo(lock: Any, before: int) -> None:
     lock._undo(before)
 
 
+def taking(lock: Any, timeout: float | None, frame: FrameType, *, reads: bool) -> Any:
+    """Give the steps by which a task takes a lock, as a reader or not, and what they win."""
+    steps = (lock._reading if reads else lock._steps)(timeout, frame)
+    return steps, lock._wins()
+
+
+def part_here(lock: Any) -> tuple[Any, Any]:
+    """Give the running task, and the part of a lock that it has."""
+    found: tuple[Any, Any] = lock._part_here()
+    return found
+
+
+def give_back(lock: Any, me: object, before: Any) -> None:
+    """Release the part of a call that failed, unless the caller had it before."""
+    lock._give_back(me, before)
+
+
+def leave(lock: Any, me: object, *error: object) -> Any:
+    """Release what a task holds, at the end of a block; the result may be awaited."""
+    return lock._leave(me, *error)
+
+
 def end(lock: Any) -> None:
     """Release a lock once."""
     lock._end(lock._native.endings)

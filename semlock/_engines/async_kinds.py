@@ -8,7 +8,7 @@ from semlock._engines.engine import READERS
 from semlock._engines.kinds import InParts, SharedEngineLock, SlotEngineLock
 from semlock._engines.lock import EngineLock
 from semlock._locks.async_form import AsyncForm, this_task
-from semlock._locks.async_holding import HeldByTasks, OnePart, SharedByTasks, task_here
+from semlock._locks.async_holding import HeldByTasks, SharedByTasks, task_here
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ class AsyncEngineLock(AsyncForm, EngineLock):  # type: ignore[misc]
     """
 
     __slots__ = ("_holder",)
-
-    _from_the_first_try = EngineLock.taking  # the engine has the line of its tasks
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         outcome, ticket = self.give_back_reported()
@@ -71,8 +69,12 @@ class InPartsOfTasks(HeldByTasks, InParts):  # type: ignore[misc]  # its words a
     def _mine(self) -> Any:
         return None if this_task() is None else super()._mine()
 
-    def _wins(self) -> tuple[Sequence[Any], OnePart]:
-        return (), OnePart(self._parts, self._give_back)
+    def _wins(self) -> tuple[Sequence[Any], Any]:
+        return (), self
+
+    def _part_here(self) -> tuple[Any, Any]:
+        me = this_task()
+        return me, self._parts.get(me)
 
     def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         return self._taking(self._room, timeout, frame)

@@ -187,7 +187,10 @@ class EngineLock(BaseLock):
         finally:
             wait.end()
 
-    _from_the_first_try = taking
+    def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+        steps = self.taking(timeout, frame)
+        sink = events.sink
+        return steps if sink is None else sink.acquiring(self, steps)
 
     def _waiter(self, timeout: float | None, asked: int) -> Wait:
         del asked

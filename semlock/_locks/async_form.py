@@ -14,7 +14,7 @@ from weakref import ref
 from semlock._core import HELD, MINE, NESTED, OK, explain
 from semlock._core.seconds import checked_timeout
 from semlock._locks import OWN_TIMEOUT, mine
-from semlock._waiting.hub import Parked, hub_here, is_line_here, trio_here
+from semlock._waiting.hub import hub_here, is_line_here, trio_here
 from semlock._waiting.sleeping import crowded
 from semlock._waiting.steps import run_async
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from semlock._core.verdicts import Policy
     from semlock._locks.base import BaseLock
     from semlock._stores.store import Attempt, Hold
-    from semlock._waiting.steps import Steps
+    from semlock._waiting.steps import Sleep, Steps
     from semlock._waiting.waiter import Schedule
 
     P = ParamSpec("P")
@@ -185,14 +185,6 @@ class AsyncForm(ForTasks):
         _holder: tuple[int, ref[Any]] | None
 
         def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]: ...
-        def _waiting(
-            self,
-            outcome: int,
-            timeout: float | None,
-            frame: FrameType,
-            asked: int = 0,
-            waiter: Attempt | None = None,
-        ) -> Steps[None]: ...
         def _settle(self, outcome: int, frame: FrameType) -> bool: ...
         def _undo(self, before: int) -> None: ...
         def _is_of_thread(self) -> bool: ...
@@ -246,22 +238,17 @@ class AsyncForm(ForTasks):
             raise
         return won
 
-    def _from_the_first_try(self, timeout: float | None, frame: FrameType) -> Steps[None]:
+    def _first_try(self, timeout: float | None) -> tuple[int, int, Sleep | None]:
         outcome = HELD
         # If tasks of this loop already wait, this one joins them without a try.
         nested = bool(self._native.reentrant) and self._is_mine()
         if timeout == 0 or nested or not crowded or not is_line_here(self._line_name()):
             outcome = self._try()
-            if outcome in (OK, NESTED):
-                self._settle(outcome, frame)
-                return
-        asked = 0
-        if timeout != 0:
-            asked = self._store_time()
-            # The first one of all that wait doesn't come in a crowd.
-            if (crowded or self._retry) and (gate := hub_here().gate.enter()) is not None:
-                yield Parked(gate)
-        yield from self._waiting(outcome, timeout, frame, asked)
+            if timeout == 0 or outcome in (OK, NESTED):
+                return outcome, 0, None
+        # The first one of all that wait doesn't come in a crowd.
+        gate = hub_here().gate.enter() if crowded or self._retry else None
+        return outcome, self._store_time(), gate
 
     def _won_by(self, frame: FrameType) -> None:
         """Note the task that has won, and where."""

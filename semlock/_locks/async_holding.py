@@ -12,19 +12,19 @@ from semlock._core import capi, inside
 from semlock._core.errors import NotHeldError
 from semlock._locks import OWN_TIMEOUT
 from semlock._locks.async_form import Acquiring, AsyncForm, ForTasks, this_task
-from semlock._waiting.hub import Parked, hub_here, is_line_here
+from semlock._waiting.hub import hub_here, is_line_here
 from semlock._waiting.steps import as_awaited, run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable, Sequence
+    from collections.abc import Coroutine, Hashable, Sequence
     from types import FrameType
     from typing import Any
     from weakref import ref
 
     from typing_extensions import Self
 
-    from semlock._waiting.steps import Steps
+    from semlock._waiting.steps import Sleep, Steps
 
 _frame = sys._getframe
 
@@ -47,17 +47,17 @@ def is_mine(lock: Any) -> bool:
     return is_held_by(lock, this_task())
 
 
-def into_line(name: Hashable, timeout: float | None) -> Steps[tuple[bool, int]]:
+def into_line(name: Hashable, timeout: float | None) -> tuple[bool, int, Sleep | None]:
     """Tell whether tasks of this loop wait in this line, and when this task asked.
 
-    If many tasks begin to wait at once, it first waits for its turn to begin.
+    If many tasks begin to wait at once, it first sleeps so, until it is its turn to begin.
     """
-    task_here()
     asked = capi.now_ns()
-    in_line = timeout != 0 and is_line_here(name)
-    if in_line and (gate := hub_here().gate.enter()) is not None:
-        yield Parked(gate)
-    return in_line, asked
+    if timeout == 0:
+        return False, asked, None
+    task_here()
+    in_line = is_line_here(name)
+    return in_line, asked, hub_here().gate.enter() if in_line else None
 
 
 class Holding:
@@ -67,12 +67,11 @@ class Holding:
     timeouts run the guarded code in a task of its own.
     """
 
-    __slots__ = ("_leave", "_lock", "_me", "_over")
+    __slots__ = ("_lock", "_me", "_over")
 
-    def __init__(self, lock: HeldByTasks, me: object, leave: Callable[..., Any]) -> None:
+    def __init__(self, lock: HeldByTasks, me: object) -> None:
         self._lock = lock
         self._me = me
-        self._leave = leave
         self._over = False
 
     async def __aenter__(self) -> Any:
@@ -83,53 +82,32 @@ class Holding:
 
     async def __aexit__(self, *error: object) -> None:
         self._over = True
-        await as_awaited(self._leave(self._me, *error))
+        await as_awaited(inside.leave(self._lock, self._me, *error))
 
 
 class Entering(ForTasks):
-    """A context manager that acquires when it is entered, for the task that enters it.
+    """A context manager that acquires when it is entered, for the task that enters it."""
 
-    ``enter`` acquires for the frame of the block, and ``leave`` releases what a task holds.
-    """
+    __slots__ = ("_limit", "_lock", "_reads")
 
-    __slots__ = ("_enter", "_leave")
-
-    def __init__(self, enter: Callable[[FrameType], Any], leave: Callable[..., Any]) -> None:
-        self._enter = enter
-        self._leave = leave
+    def __init__(self, lock: HeldByTasks, limit: float | None, *, reads: bool) -> None:
+        self._lock = lock
+        self._limit = limit
+        self._reads = reads
 
     def __aenter__(self) -> Any:
-        return self._enter(_frame(1))
+        lock = self._lock
+        steps, (locks, of) = inside.taking(lock, self._limit, _frame(1), reads=self._reads)
+        return run_async(steps, locks, of, lock)
 
     def __exit__(self, *_: object) -> None:
         """Have Python look no further: ``__enter__`` refuses a thread's ``with``."""
 
     async def __aexit__(self, *error: object) -> None:
-        await as_awaited(self._leave(this_task(), *error))
+        await as_awaited(inside.leave(self._lock, this_task(), *error))
 
     def __repr__(self) -> str:
-        return f"<{self._leave.__self__!r}, to be entered>"  # type: ignore[attr-defined]
-
-
-class OnePart:
-    """What a task's call has won of a lock in parts: a part of its own."""
-
-    __slots__ = ("_before", "_give_back", "_me", "_parts")
-
-    def __init__(self, parts: dict[Any, Any], give_back: Callable[[Any, Any], None]) -> None:
-        self._parts = parts
-        self._give_back = give_back
-        self._me: Any = None
-        self._before: Any = None
-
-    def begin(self) -> None:
-        """Take note of the task, and of what it has already."""
-        self._me = this_task()
-        self._before = self._parts.get(self._me)
-
-    def give_back(self) -> None:
-        """Release what the call has won."""
-        self._give_back(self._me, self._before)
+        return f"<{self._lock!r}, to be entered>"
 
 
 class HeldByTasks(ForTasks):
@@ -148,8 +126,8 @@ class HeldByTasks(ForTasks):
         def _leave(self, me: object, *error: object) -> Any:
             """Release what a task holds, at the end of a block; the result may be awaited."""
 
-    def _wins(self) -> tuple[Sequence[Any], OnePart | None]:
-        """Name what an acquisition wins: locks, and perhaps a part."""
+    def _wins(self) -> tuple[Sequence[Any], Any]:
+        """Name what an acquisition wins: some locks, or a part of this one."""
         raise NotImplementedError
 
     def __aenter__(self) -> Coroutine[Any, Any, Self]:
@@ -165,15 +143,7 @@ class HeldByTasks(ForTasks):
 
     async def _entered(self, steps: Steps[None]) -> Any:
         """Take the lock, and give the context manager that releases it."""
-        return await run_async(steps, *self._wins(), Holding(self, task_here(), self._leave))
-
-    def _entering(self, steps: Callable[..., Steps[None]], timeout: float | None) -> Entering:
-        """Take the lock by these steps when a block is entered."""
-
-        def enter(frame: FrameType) -> Any:
-            return run_async(steps(timeout, frame), *self._wins(), self)
-
-        return Entering(enter, self._leave)
+        return await run_async(steps, *self._wins(), Holding(self, task_here()))
 
     async def __aexit__(self, *error: object) -> None:
         await as_awaited(self._leave(this_task(), *error))
@@ -195,8 +165,8 @@ class SharedByTasks(HeldByTasks):
 
     def shared(self, timeout: float | None = OWN_TIMEOUT) -> Entering:
         """Hold the lock as a reader in an ``async with`` block."""
-        return self._entering(self._reading, self._limit(timeout))
+        return Entering(self, self._limit(timeout), reads=True)
 
     def exclusive(self, timeout: float | None = OWN_TIMEOUT) -> Entering:
         """Hold the lock as the writer in an ``async with`` block."""
-        return self._entering(self._steps, self._limit(timeout))
+        return Entering(self, self._limit(timeout), reads=False)

@@ -9,7 +9,6 @@ from semlock._core.errors import LockTimeoutError
 from semlock._locks import mine
 from semlock._locks.async_form import this_task
 from semlock._locks.async_holding import (
-    OnePart,
     SharedByTasks,
     into_line,
     is_held_by,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from semlock._locks.lock import Lock
     from semlock._waiting.async_waiter import AsyncWaiter
-    from semlock._waiting.steps import Steps
+    from semlock._waiting.steps import Sleep, Steps
 
 _frame = sys._getframe
 
@@ -97,22 +96,29 @@ class AsyncSharedLock(SharedByTasks, SharedLock):  # type: ignore[misc]  # its w
     def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         return self._writing(timeout, frame)
 
-    def _wins(self) -> tuple[Sequence[Any], OnePart]:
-        return (self._writer,), OnePart(self._readers, self._stop_reading)
+    def _wins(self) -> tuple[Sequence[Any], Any]:
+        return (self._writer,), self
+
+    def _part_here(self) -> tuple[Any, Any]:
+        me = this_task()
+        return me, self._readers.get(me)
 
     # ------------------------------------------------------------------ readers
 
     def _reading(self, timeout: float | None, frame: FrameType) -> Steps[None]:
-        in_line, asked = yield from into_line(inside.line_name(self._writer), timeout)
-        yield from self._sharing(timeout, frame, in_line=in_line, asked=asked)
+        return self._sharing(timeout, frame)
+
+    def _into_line(self, timeout: float | None) -> tuple[bool, int, Sleep | None]:
+        return into_line(inside.line_name(self._writer), timeout)
 
     def _refuse_to_read(self, frame: FrameType) -> None:
         mine.refuse_task_all((self._writer,), this_task(), frame)
         mine.refuse_reading_task(self.path, this_task(), frame)
 
     def _waiter(  # a task's
-        self, reader: Lock, timeout: float | None, asked: int
+        self, before: Lock | None, timeout: float | None, asked: int
     ) -> AsyncWaiter:
+        del before  # its reader is made when it is its turn
         writer = self._writer
         return waiter_here(
             (writer,),
@@ -120,11 +126,16 @@ class AsyncSharedLock(SharedByTasks, SharedLock):  # type: ignore[misc]  # its w
             self.path,
             schedule=inside.schedule(writer),
             queue=writer,
-            record=inside.record(reader),
+            by=self,
             line=inside.line_name(writer),
             asked=asked,
             of=writer,
         )
+
+    @property
+    def _record(self) -> Any:
+        """What a waiting reader's ticket says: as a reader's file."""
+        return inside.record(self._new_reader())
 
     # ------------------------------------------------------------------ both
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._waiting.async_waiter import AsyncWaiter
-    from semlock._waiting.steps import Steps
+    from semlock._waiting.steps import Sleep, Steps
     from semlock._waiting.waiter import Waiter
 
 
@@ -47,8 +47,10 @@ class AsyncSlotLock(HeldByTasks, SlotLock):  # type: ignore[misc]  # its words a
         return self._locks, None
 
     def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
-        in_line, asked = yield from into_line(self._line_name(), timeout)
-        yield from self._acquiring(timeout, frame, in_line=in_line, asked=asked)
+        return self._acquiring(timeout, frame)
+
+    def _into_line(self, timeout: float | None) -> tuple[bool, int, Sleep | None]:
+        return into_line(self._line_name(), timeout)
 
     def _refuse_to_wait_for_oneself(self, frame: FrameType, timeout: float | None) -> None:
         mine.refuse_task_all(self._locks, this_task(), frame, timeout)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from semlock._core.status import LockStatus
     from semlock._stores.store import Attempt
-    from semlock._waiting.steps import Steps
+    from semlock._waiting.steps import Sleep, Steps
 
 _frame = sys._getframe
 
@@ -135,12 +135,14 @@ class BaseLock(Acquirable, LockObject):
 
     def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         """Give the steps that take the lock; a lock system may add some."""
-        steps = self._from_the_first_try(timeout, frame)
+        steps = self._waiting(None, timeout, frame)
         sink = events.sink
         return steps if sink is None else sink.acquiring(self, steps)
 
-    def _from_the_first_try(self, timeout: float | None, frame: FrameType) -> Steps[None]:
-        yield from self._waiting(self._try(), timeout, frame)
+    def _first_try(self, timeout: float | None) -> tuple[int, int, Sleep | None]:
+        """Try: the outcome, when the caller asked, and a sleep before the wait begins."""
+        del timeout
+        return self._try(), 0, None
 
     def _undo(self, before: int) -> None:
         """Release what an interrupted call has won; the serial number shows whether it won."""
@@ -150,16 +152,21 @@ class BaseLock(Acquirable, LockObject):
 
     def _waiting(
         self,
-        outcome: int,
+        outcome: int | None,
         timeout: float | None,
         frame: FrameType,
-        asked: int = 0,
         waiter: Attempt | None = None,
     ) -> Steps[None]:
         """Go on from the outcome of the first try until the lock is won or the time is over.
 
-        ``waiter`` is the wait, if it has begun already.
+        Without an outcome it makes that try.  ``waiter`` is the wait, if it has begun already.
         """
+        asked, early = 0, None
+        if outcome is None:
+            outcome, asked, early = self._first_try(timeout)
+        if early is not None:
+            yield early
+            del early  # thousands may wait, and each would keep it
         if timeout == 0:
             if outcome == TURN and self._native.turns == FAIR:
                 outcome = yield from insisting(self._try)

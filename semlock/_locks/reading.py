@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from semlock._waiting.steps import Steps
+    from semlock._waiting.steps import Sleep, Steps
 
 _frame = sys._getframe
 _TRIES = 100
@@ -99,12 +99,12 @@ class Reading(Sharable):
         try:
             run(self._sharing(timeout, frame, patient=self._patient))
         except BaseException:
-            self._stop_reading(me, before)
+            self._give_back(me, before)
             if before is not None:
                 inside.undo(before, serial)
             raise
 
-    def _stop_reading(self, me: object, before: Lock | None) -> None:
+    def _give_back(self, me: object, before: Lock | None) -> None:
         """Take back the reader of a call that failed, if there is one."""
         reader = self._readers.get(me)
         if reader is None or reader is before:
@@ -115,36 +115,33 @@ class Reading(Sharable):
         mine.end_reading(me, self.path)
 
     def _sharing(
-        self,
-        timeout: float | None,
-        frame: FrameType,
-        *,
-        in_line: bool = False,
-        asked: int = 0,
-        patient: bool = True,
+        self, timeout: float | None, frame: FrameType, *, patient: bool = True
     ) -> Steps[None]:
-        """Take the lock as a reader; a task behind others in line doesn't try first."""
+        """Take the lock as a reader; a task behind others in line doesn't try first.
+
+        The caller gives back what a call that fails has won.
+        """
         registry.follow_fork()  # later, it would forget this reader too
-        me = self._me()
-        if self._nests(self._readers.get(me), frame):
+        in_line, asked, early = self._into_line(timeout)
+        if early is not None:
+            yield early
+            del early
+        before = self._readers.get(self._me())
+        if self._nests(before, frame):
             return
         self._refuse_to_wait_for_oneself(frame)
-        before = self._readers.get(me)
-        # Entered before it is won, so that an interrupt can't lose it.  Only this call uses this
-        # reader, so a failed call can withdraw it.
-        reader = self._readers[me] = self._new_reader()
-        mine.begin_reading(me, self.path, reader)
-        try:
-            way = HELD
-            if not in_line:
-                way = self._way(timeout)
-                if timeout == 0 and way == capi.TURN and patient:
-                    way = yield from insisting(lambda: self._way(0))
-            if way != OK or not self._enter(reader, frame):
-                yield from self._waiting_for_writer(reader, timeout, frame, asked)
-        except BaseException:
-            self._stop_reading(me, before)
-            raise
+        way = HELD
+        if not in_line:
+            way = self._way(timeout)
+            if timeout == 0 and way == capi.TURN and patient:
+                way = yield from insisting(self._way, 0)
+        if way != OK or not self._enter(before, frame):
+            yield from self._waiting_for_writer(before, timeout, frame, asked)
+
+    def _into_line(self, timeout: float | None) -> tuple[bool, int, Sleep | None]:
+        """Tell whether others in line come first, when the caller asked, and a sleep before."""
+        del timeout
+        return False, 0, None
 
     def _way(self, timeout: float | None) -> int:
         """Tell whether others come first: OK, TURN if it is free for them, or HELD.
@@ -155,6 +152,20 @@ class Reading(Sharable):
         if timeout == 0 and head.turns != capi.FAIR:
             return OK
         return capi.must_make_way(head)
+
+    def _reader(self, before: Lock | None) -> Lock:
+        """Give the reader of a call, whose caller had another one ``before``, or none.
+
+        A task that waits in a line has none yet, as there may be thousands.
+        """
+        me = self._me()
+        reader = self._readers.get(me)
+        if reader is None or reader is before:
+            # Entered before it is won, so that an interrupt can't lose it.  Only this call uses
+            # this reader, so a failed call can withdraw it.
+            reader = self._readers[me] = self._new_reader()
+            mine.begin_reading(me, self.path, reader)
+        return reader
 
     def _new_reader(self) -> Lock:
         name, head = os.urandom(8).hex(), inside.native(self._writer)
@@ -176,21 +187,22 @@ class Reading(Sharable):
         inside.lay_out(reader)
         return reader
 
-    def _enter(self, reader: Lock, frame: FrameType) -> bool:
-        """Publish a reader, unless a writer is there before or after that."""
+    def _enter(self, before: Lock | None, frame: FrameType) -> Lock | None:
+        """Publish the reader of a call, unless a writer is there before or after that."""
         if os.path.lexists(self.path):
-            return False
+            return None
+        reader = self._reader(before)
         for _ in range(_TRIES):
             outcome = try_anyway(inside.native(reader), POOL)
             if outcome not in (-errno.ENOENT, _NO_SUCH_PATH):
                 break
             self._make_directory()  # the last reader has just removed it
         if outcome in (HELD, LOOK) or not inside.has_won(reader, outcome, frame):
-            return False
+            return None
         if os.path.lexists(self.path):
             self._withdraw(reader)
-            return False
-        return True
+            return None
+        return reader
 
     def _make_directory(self) -> None:
         try:
@@ -213,24 +225,23 @@ class Reading(Sharable):
             os.rmdir(self._directory)
 
     def _waiting_for_writer(
-        self, reader: Lock, timeout: float | None, frame: FrameType, asked: int
+        self, before: Lock | None, timeout: float | None, frame: FrameType, asked: int
     ) -> Steps[None]:
         writer = self._writer
         if timeout == 0:
             fair = inside.is_fair(writer)
             if (not fair or not capi.must_make_way(inside.native(writer))) and (
-                inside.judge(writer, frame, may_wait=False) and self._enter(reader, frame)
+                inside.judge(writer, frame, may_wait=False) and self._enter(before, frame)
             ):
                 return
             raise explain.timeout_error(writer, 0.0)
         self._refuse_to_read(frame)
-        with contextlib.suppress(OSError):
-            self._make_directory()  # a file is prepared there, before it sleeps
-        waiter = self._waiter(reader, timeout, asked)
+        waiter = self._waiter(before, timeout, asked)
         won = None
         try:
-            while not self._answer(reader, waiter, frame, in_time=(yield waiter)):
-                pass
+            reader = None
+            while reader is None:
+                reader = self._answer(before, waiter, frame, in_time=(yield waiter))
             won = inside.native(reader)
             waiter.served()
         finally:
@@ -241,9 +252,11 @@ class Reading(Sharable):
         mine.refuse_thread(self._writer, frame)
         mine.refuse_reading_thread(self.path, frame)
 
-    def _waiter(self, reader: Lock, timeout: float | None, asked: int) -> Waiter:
+    def _waiter(self, before: Lock | None, timeout: float | None, asked: int) -> Waiter:
         del asked  # a thread asks when it begins to wait
-        writer = self._writer
+        writer, reader = self._writer, self._reader(before)
+        with contextlib.suppress(OSError):
+            self._make_directory()  # a file is prepared there, before it sleeps
         return Waiter(
             timeout,
             inside.schedule(writer),
@@ -258,12 +271,14 @@ class Reading(Sharable):
             about=self.path,
         )
 
-    def _answer(self, reader: Lock, waiter: Waiter, frame: FrameType, *, in_time: bool) -> bool:
-        """Act on the end of a pause; ``True`` if the reader is in."""
+    def _answer(
+        self, before: Lock | None, waiter: Waiter, frame: FrameType, *, in_time: bool
+    ) -> Lock | None:
+        """Act on the end of a pause; the reader if it is in."""
         writer = self._writer
         if not in_time:
             raise explain.timeout_error(writer, waiter.waited)
         if waiter.judge is not False:
             inside.judge(writer, frame, may_wait=True, waiter=waiter)
         fair = inside.is_fair(writer)
-        return waiter.in_turn(fair=fair) and self._enter(reader, frame)
+        return self._enter(before, frame) if waiter.in_turn(fair=fair) else None

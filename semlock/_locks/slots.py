@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from semlock._core.options import LockOptions
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
-    from semlock._waiting.steps import Steps
+    from semlock._waiting.steps import Sleep, Steps
     from semlock.systems import System
 
 _frame = sys._getframe
@@ -114,7 +114,7 @@ class SlotLock(Acquirable):
                 return again
             way = self._way(0)
             if way == capi.TURN and self._patient:
-                way = run(insisting(lambda: self._way(0)))
+                way = run(insisting(self._way, 0))
             return way == OK and self._try_all(frame, None)
         except BaseException:
             self._undo(before)
@@ -141,15 +141,17 @@ class SlotLock(Acquirable):
             return OK
         return capi.must_make_way(inside.native(self._head), self._natives)
 
-    def _acquiring(
-        self,
-        timeout: float | None,
-        frame: FrameType,
-        *,
-        in_line: bool = False,
-        asked: int = 0,
-    ) -> Steps[None]:
+    def _into_line(self, timeout: float | None) -> tuple[bool, int, Sleep | None]:
+        """Tell whether others in line come first, when the caller asked, and a sleep before."""
+        del timeout
+        return False, 0, None
+
+    def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         """Take a slot, or wait for one; a task behind others in line doesn't try first."""
+        in_line, asked, early = self._into_line(timeout)
+        if early is not None:
+            yield early
+            del early
         again = self._again(frame)
         if again:
             return
@@ -158,7 +160,7 @@ class SlotLock(Acquirable):
         if not in_line:
             way = self._way(timeout)
             if timeout == 0 and way == capi.TURN:
-                way = yield from insisting(lambda: self._way(0))
+                way = yield from insisting(self._way, 0)
             if way == OK and self._try_all(frame, None):
                 return
         if timeout == 0:

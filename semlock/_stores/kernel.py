@@ -138,15 +138,14 @@ class InKernel(InFiles):
 
     def _waiting(
         self,
-        outcome: int,
+        outcome: int | None,
         timeout: float | None,
         frame: FrameType,
-        asked: int = 0,
         waiter: Attempt | None = None,
     ) -> Steps[None]:
         if outcome in (HELD, TURN) and self._reads_already():
             outcome = self._try_again()
-        yield from super()._waiting(outcome, timeout, frame, asked, waiter)
+        return super()._waiting(outcome, timeout, frame, waiter)
 
     # ------------------------------------------------------------------ what stores do
 

@@ -36,6 +36,7 @@ class AsyncWaiter(Waiter):
     :schedule: the pauses between its tries, if its lock has any
     :queue:   the structure of the lock in whose queue the wait stands
     :record:  what its ticket says
+    :by:      the lock whose record that is, if it is made only for the first of a line
     :line:    the name of the line of the loop to stand in; ``None`` for none
     :fair:    whether a task that asked later must not get the lock before it
     :asked:   when the task asked, by ``now_ns``; 0 for now
@@ -44,15 +45,15 @@ class AsyncWaiter(Waiter):
     """
 
     __slots__ = (
-        "_asked", "_hub", "_line", "_locks", "_looked", "_news", "_parked", "_pause", "_record",
-        "due_at", "fair", "passed_over", "sleeper", "stands",
+        "_asked", "_by", "_hub", "_line", "_locks", "_looked", "_news", "_parked", "_pause",
+        "_record", "due_at", "fair", "passed_over", "sleeper", "stands",
     )  # fmt: skip
 
     _wait: Wait | None
     _deadline: int | None  # by the core's clock, like all here
     _check: int | None
     _until: int | None
-    _pauses: Iterator[float]
+    _pauses: Iterator[float] | None
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class AsyncWaiter(Waiter):
         schedule: Schedule | None = None,
         queue: Any = None,
         record: capi.Record | None = None,
+        by: Any = None,
         line: Hashable = None,
         fair: bool = False,
         stands: bool = False,
@@ -77,6 +79,7 @@ class AsyncWaiter(Waiter):
         self._locks = locks
         self._queue = queue
         self._record = record
+        self._by = by
         self.fair = fair
         # Whether it stands in the queue, or will as the first of its line.
         self.stands = stands
@@ -88,8 +91,8 @@ class AsyncWaiter(Waiter):
             None if timeout is None or timeout > _ENDLESS else asked + int(timeout * 1e9)
         )
         pauses = None if schedule is None else schedule()
+        self._pauses = None if pauses is None else map(saturated, pauses)
         self._scheduled = pauses is not None
-        self._pauses = iter(()) if pauses is None else map(saturated, pauses)
         self._until = None
         self._check = None
         self._free = 0
@@ -120,9 +123,10 @@ class AsyncWaiter(Waiter):
         if wait is None:
             stands = self.stands or (self._line is not None and self._line.stands)
             queue = self._queue if stands else None
+            record = self._told() if stands else None
             one = self._locks[0] if len(self._locks) == 1 else None
             wait = self._wait = Wait(
-                self._locks, queue, self._record, hub=self._hub, asked=self._asked, prepares=one
+                self._locks, queue, record, hub=self._hub, asked=self._asked, prepares=one
             )
             self.stands = stands
             if self._scheduled:
@@ -132,6 +136,10 @@ class AsyncWaiter(Waiter):
                 # waiters in the queue.
                 self.stand()
         return wait
+
+    def _told(self) -> capi.Record | None:
+        """Give what the ticket says."""
+        return self._record if self._by is None else inside.record(self._by)
 
     def take_ticket(self) -> None:
         """Stand in the queue of the processes from now on, if this wait stands there at all."""
@@ -158,7 +166,7 @@ class AsyncWaiter(Waiter):
             if self._line is not None:
                 self._line.stands = True
             if self._wait is not None:
-                self._wait.stand(self._queue, self._record)
+                self._wait.stand(self._queue, self._told())
         self._news = False
 
     def in_turn(self, *, fair: bool) -> bool:
@@ -219,7 +227,7 @@ class AsyncWaiter(Waiter):
             if line.first is self and not self.fair:
                 return True  # the lock may have been released just now
         if self._scheduled and self._until is None:
-            pause = next(self._pauses, None)
+            pause = next(self._pauses, None)  # type: ignore[arg-type]
             if pause is None:
                 return False
             self._until = now + int(min(pause, _ENDLESS) * 1e9)
@@ -252,12 +260,7 @@ class AsyncWaiter(Waiter):
             self._looked = self.judge = True
         elif outcome == capi.TIME:
             # It is judged when that is due, and once more when the time is over.
-            now = capi.now_ns()
-            ends = (self._until, self._check, self._deadline)
-            self.judge = any(at is not None and now >= at for at in ends)
-            if self.judge:
-                self._until = self._check = None
-                wait.due()
+            self._time_is_over(wait, capi.now_ns())
         elif outcome == -errno.EINTR:
             self.judge = False
         else:
@@ -372,7 +375,7 @@ def waiter_here(
     native = None if queue is None else inside.native(queue)
     return AsyncWaiter(
         hub,
-        [inside.native(lock) for lock in locks],
+        tuple([inside.native(lock) for lock in locks]),
         timeout,
         queue=native,
         line=line,

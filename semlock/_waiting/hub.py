@@ -251,23 +251,6 @@ class Hub:
             self._bells.ignore(bell, sleeper)
 
 
-class Parked:
-    """A step of a generator for tasks: sleep until another task of the loop ends it."""
-
-    __slots__ = ("_parked",)
-
-    def __init__(self, parked: Any) -> None:
-        self._parked = parked
-
-    def pause_async(self) -> Any:
-        """Give what the task awaits."""
-        return self._parked
-
-    def pause(self) -> Any:
-        """Refuse, as no thread waits this way."""
-        raise NotImplementedError
-
-
 # By the identity of loops, and weak: the loop and its waits keep a hub alive.  A strong reference
 # would keep the loop alive, as futures of the hub refer to it.
 _hubs: dict[int, ref[Hub]] = {}

@@ -13,6 +13,7 @@ from itertools import count
 from weakref import WeakMethod, proxy
 
 from semlock._core import capi, waits
+from semlock._waiting.steps import Parked
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -354,8 +355,8 @@ class Gate:
         # The futures of the tasks that were held back, in the order in which they came.
         self.tasks: deque[Any] = deque()
 
-    def enter(self) -> Any:
-        """Give a future to await before the wait, or ``None``."""
+    def enter(self) -> Parked | None:
+        """Give a sleep of the task before its wait, or ``None``."""
         if not self.tasks:
             now = capi.now_ns()
             if now - self._began > _STEP:
@@ -366,7 +367,7 @@ class Gate:
             self._hub.timers.at(self, now)
         parked = self._hub.park()
         self.tasks.append(parked)
-        return parked
+        return Parked(parked)
 
     def on_time(self) -> None:
         """Let some of them begin."""

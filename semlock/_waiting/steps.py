@@ -29,15 +29,6 @@ if TYPE_CHECKING:
         def pause_async(self) -> Awaitable[Any]:
             """Sleep in the event loop, which goes on."""
 
-    class Part(Protocol):
-        """What a call wins beside locks, as a part of one."""
-
-        def begin(self) -> None:
-            """Take note of what the task has already."""
-
-        def give_back(self) -> None:
-            """Release what the call has won."""
-
     Steps: TypeAlias = Generator[Sleep, Any, T]
 
 # How long a single try waits to see whether the first waiter uses its turn.
@@ -52,34 +43,36 @@ PAUSE_GROWTH = 1.6
 
 
 async def run_async(
-    steps: Steps[Any], locks: Sequence[Any], part: Part | None = None, result: Any = None
+    steps: Steps[Any], locks: Sequence[Any], of: Any = None, result: Any = None
 ) -> Any:
-    """Carry out all steps in the event loop; what the call won of the locks is lost if it fails.
+    """Carry out all steps in the event loop; what the call won is lost if it fails.
 
-    A win while the task sleeps is another task's.  So a task that is cancelled in its sleep gives
-    back only its place in the queue.
+    It wins some of the locks, or a part ``of`` one.  A win of a lock while the task sleeps is
+    another task's.  So a task that is cancelled in its sleep gives back only its place in the
+    queue.
 
     It returns ``result`` if there is one.  That is made before the win, because a signal that
     arrives after it could leave the lock held.  Else it returns the generator's result.
     """
-    natives = [inside.native(lock) for lock in locks]
-    # The serial numbers when the task went on; None while it sleeps.
+    # The serial numbers when the task went on; None while it sleeps.  It keeps no object that is
+    # not needed then: thousands may sleep, and the garbage collector walks over all of them.
     before: list[int] | None = None
+    me = part = None
     try:
         try:
-            before = [native.serial for native in natives]
-            if part is not None:
-                part.begin()
+            before = [inside.native(lock).serial for lock in locks]
+            if of is not None:
+                me, part = inside.part_here(of)
             sleep = next(steps)
             while True:
                 before = None
                 try:
                     answer = await sleep.pause_async()
                 except BaseException as error:  # noqa: BLE001 - raised where it belongs
-                    before = [native.serial for native in natives]
+                    before = [inside.native(lock).serial for lock in locks]
                     sleep = steps.throw(error)
                 else:
-                    before = [native.serial for native in natives]
+                    before = [inside.native(lock).serial for lock in locks]
                     sleep = steps.send(answer)
         except StopIteration as end:
             return end.value if result is None else result
@@ -90,8 +83,8 @@ async def run_async(
         if before is not None:
             for lock, serial in zip(locks, before, strict=True):
                 inside.undo(lock, serial)
-        if part is not None:
-            part.give_back()
+        if of is not None:
+            inside.give_back(of, me, part)
         raise
 
 
@@ -132,6 +125,23 @@ class PauseWhileHeld(Pause):
     def pause(self) -> bool:
         """Sleep in this thread."""
         return sleep_while_held(self.lock, self.seconds)
+
+
+class Parked:
+    """A step for tasks: sleep until another task of the loop ends it."""
+
+    __slots__ = ("_parked",)
+
+    def __init__(self, parked: Any) -> None:
+        self._parked = parked
+
+    def pause_async(self) -> Any:
+        """Give what the task awaits."""
+        return self._parked
+
+    def pause(self) -> Any:
+        """Refuse, as no thread waits this way."""
+        raise NotImplementedError
 
 
 def sleep_while_held(lock: Any, seconds: float) -> bool:
@@ -185,7 +195,7 @@ async def as_awaited(result: Awaitable[T] | T) -> T:
     return await result if hasattr(result, "__await__") else result
 
 
-def insisting(attempt: Callable[[], int]) -> Steps[int]:
+def insisting(attempt: Callable[..., int], *arguments: object) -> Steps[int]:
     """Try again while the lock is free and an earlier waiter comes first, which may be stopped.
 
     A single try must not fail because of a stopped process.  It ends when the waiter uses its
@@ -193,7 +203,7 @@ def insisting(attempt: Callable[[], int]) -> Steps[int]:
     """
     pause = _FIRST_INSIST
     end = time.monotonic() + _INSIST
-    while (outcome := attempt()) == capi.TURN and time.monotonic() < end:
+    while (outcome := attempt(*arguments)) == capi.TURN and time.monotonic() < end:
         yield Pause(pause)
         pause = min(2 * pause, _LONGEST_INSIST)
     return outcome

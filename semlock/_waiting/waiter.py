@@ -272,7 +272,7 @@ class Waiter(Stoppable):
         elif outcome == capi.BLIND:
             self._grope(wait, end)
         elif outcome == capi.TIME:
-            self._time_is_over(wait)
+            self._time_is_over(wait, self._clock() + _CLOCKS_DIFFER)
         elif outcome == capi.RACED:
             self._free = LOST_RACES
             self.judge = False
@@ -287,11 +287,10 @@ class Waiter(Stoppable):
             self._pauses = iter(growing_pauses())  # most waits need none
         return next(self._pauses, None)
 
-    def _time_is_over(self, wait: waits.Wait) -> None:
+    def _time_is_over(self, wait: waits.Wait, now: float) -> None:
         """Have the holder judged, unless the time was only that of a notice."""
-        now = self._clock()
         ends = (self._until, self._check, self._deadline)
-        self.judge = any(end is not None and now >= end - _CLOCKS_DIFFER for end in ends)
+        self.judge = any(end is not None and now >= end for end in ends)
         if self.judge:
             self._until = self._check = None
             wait.due()

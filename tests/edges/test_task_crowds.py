@@ -4,11 +4,13 @@
 
 import asyncio
 import collections
+import gc
 import itertools
 import os
 import sys
 import threading
 import time
+import types
 
 import pytest
 
@@ -95,6 +97,11 @@ class Counted:
 @pytest.fixture
 def counted(monkeypatch):
     return Counted(monkeypatch)
+
+
+def stop_the_clock(monkeypatch):
+    """Let no millisecond be over, which lets as many begin or end again, however busy it is."""
+    monkeypatch.setattr(capi, "now_ns", itertools.count(capi.now_ns()).__next__)
 
 
 async def all_wait():
@@ -186,6 +193,52 @@ def test_a_crowd_that_is_cancelled_makes_no_waits_and_leaves_nothing(
     assert names() == []
 
 
+def objects():
+    """Count what a full pass of the garbage collector walks over."""
+    gc.collect()
+    # Python 3.10 has a frame for each generator besides.
+    return sum(type(one) is not types.FrameType for one in gc.get_objects())
+
+
+# How many objects a task that waits has beyond those of one that waits for an Event.  A pass over
+# all of them is the longest step of a loop in which thousands wait.
+OBJECTS = {
+    "plain": 6, "fair": 6, "slots": 6, "fair slots": 6, "readers": 10, "fair readers": 10,
+    "writers": 8,
+}  # fmt: skip
+
+
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="the objects are those of CPython's collector"
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_that_waits_is_few_objects_for_the_garbage_collector(path, monkeypatch, kind):
+    crowd = Crowd(kind, path)
+
+    async def each(use):
+        tasks = [asyncio.create_task(use()) for _ in range(20)]
+        await all_wait()
+        before = objects()
+        tasks += [asyncio.create_task(use()) for _ in range(100)]
+        await all_wait()
+        found = (objects() - before) / 100
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        return found
+
+    async def main():
+        holder = crowd.holder()
+        stop_the_clock(monkeypatch)  # so most of them wait for their turn to begin
+        bare = await each(asyncio.Event().wait)
+        found = await each(lambda: crowd.use(0))
+        monkeypatch.undo()
+        holder.release()
+        return found - bare - 1  # the coroutine of Crowd.use
+
+    assert run(main) < OBJECTS[kind] + 0.5
+
+
 @step_by_step
 def test_few_begin_to_wait_in_one_step_of_the_loop(path, monkeypatch):
     crowd = Crowd("plain", path)
@@ -194,8 +247,7 @@ def test_few_begin_to_wait_in_one_step_of_the_loop(path, monkeypatch):
     async def main():
         holder = crowd.holder()
         hub = hub_here()
-        # Each millisecond lets as many begin again: here none is over, however busy the machine.
-        monkeypatch.setattr(capi, "now_ns", itertools.count(capi.now_ns()).__next__)
+        stop_the_clock(monkeypatch)
         tasks = [asyncio.create_task(crowd.use(number)) for number in range(CROWD)]
         while not in_line or in_line[-1] < CROWD:
             await asyncio.sleep(0)
@@ -255,8 +307,7 @@ def test_a_crowd_that_is_cancelled_at_once_ends_in_many_steps(path, monkeypatch,
         holder = crowd.holder()
         tasks = [asyncio.create_task(use(number)) for number in range(CROWD)]
         await all_wait()
-        # No millisecond is over meanwhile, however busy the machine.
-        monkeypatch.setattr(capi, "now_ns", itertools.count(capi.now_ns()).__next__)
+        stop_the_clock(monkeypatch)
         for task in tasks:
             assert task.cancel("enough")
             assert task.cancel("more")

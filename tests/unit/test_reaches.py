@@ -42,7 +42,7 @@ TAKEN = {
     "edges/test_owners.py": 1,
     "edges/test_queues.py": 3,
     "edges/test_run_inherited.py": 2,
-    "edges/test_task_crowds.py": 12,
+    "edges/test_task_crowds.py": 11,
     "edges/test_tasks.py": 12,
     "edges/test_threads.py": 3,
     "edges/test_written_over.py": 1,
