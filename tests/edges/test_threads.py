@@ -67,38 +67,46 @@ def test_a_threads_number_is_never_given_again():
 def test_a_new_thread_with_an_ended_ones_ident_does_not_enter_its_reentrant_lock(tmp_path):
     lock = semlock.Lock(tmp_path / "the.lock", reentrant=True)
     ident, _ = in_thread(lock.acquire)
-    assert in_a_thread_that_has_the_ident(ident, lock.try_acquire) is False
-    lock._native.reentrant = 0  # so that this thread may let go of what the ended one left
-    lock.release()
+    try:
+        assert in_a_thread_that_has_the_ident(ident, lock.try_acquire) is False
+    finally:
+        lock._native.reentrant = 0  # so that this thread may let go of what the ended one left
+        lock.release()
 
 
 @given_again
 def test_a_new_thread_with_an_ended_ones_ident_gets_no_false_deadlock(tmp_path):
     lock = semlock.Lock(tmp_path / "the.lock")
     ident, _ = in_thread(lock.acquire)
-    error = in_a_thread_that_has_the_ident(ident, lambda: lock.acquire(0.01))
-    assert type(error) is semlock.LockTimeoutError
-    lock.release()
+    try:
+        error = in_a_thread_that_has_the_ident(ident, lambda: lock.acquire(0.01))
+        assert type(error) is semlock.LockTimeoutError
+    finally:
+        lock.release()
 
 
 @given_again
 def test_a_new_thread_with_an_ended_ones_ident_has_none_of_its_slots(tmp_path):
     lock = semlock.SlotLock(tmp_path / "the.lock", 2)
     ident, _ = in_thread(lock.acquire)
-    assert in_a_thread_that_has_the_ident(ident, lambda: lock.held) is False
-    for slot in lock._locks:
-        registry.release_now(slot)
+    try:
+        assert in_a_thread_that_has_the_ident(ident, lambda: lock.held) is False
+    finally:
+        for slot in lock._locks:
+            registry.release_now(slot)
 
 
 @given_again
 def test_a_new_thread_with_an_ended_ones_ident_does_not_read_for_it(tmp_path):
     lock = semlock.SharedLock(tmp_path / "the.lock")
     ident, _ = in_thread(lock.acquire_shared)
-    assert in_a_thread_that_has_the_ident(ident, lambda: lock.held) is None
-    assert in_a_thread_that_has_the_ident(ident, lock.try_acquire_shared) is True
-    for me, reader in lock._readers.items():
-        registry.release_now(reader)
-        mine.end_reading(me, lock.path)
+    try:
+        assert in_a_thread_that_has_the_ident(ident, lambda: lock.held) is None
+        assert in_a_thread_that_has_the_ident(ident, lock.try_acquire_shared) is True
+    finally:
+        for me, reader in lock._readers.items():
+            registry.release_now(reader)
+            mine.end_reading(me, lock.path)
 
 
 # ---------------------------------------------------------------- workers, which run many jobs
