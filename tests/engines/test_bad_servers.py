@@ -22,6 +22,10 @@ from servers import PASSWORD, Etcd, PgBouncer, PostgreSQL, Redis, running
 from support import PATIENCE, wait_until
 
 SCHEMES = ("redis", "postgresql", "etcd")
+# What waits for long meets one server by default.
+one_scheme = pytest.mark.parametrize(
+    "scheme", ["redis", *(pytest.param(one, marks=pytest.mark.stress) for one in SCHEMES[1:])]
+)
 TTL = 1.5
 # No call takes longer on a busy machine: libpq waits for two seconds at least.
 LONGEST = 6.0
@@ -125,7 +129,7 @@ def test_a_server_of_another_engine(scheme, other, request):
     refuses_to_connect(login(scheme, server.address), "could not be connected to", **IN_VAIN)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@one_scheme
 def test_a_server_that_answers_slowly(scheme, request):
     server = request.getfixturevalue(f"{scheme}_server")
     with FaultProxy(server.port) as proxy:
@@ -141,7 +145,7 @@ def test_a_server_that_answers_slowly(scheme, request):
             goes_on_after(space, proxy.delay)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@one_scheme
 def test_a_timeout_bounds_connecting_and_a_release(scheme, request):
     server = request.getfixturevalue(f"{scheme}_server")
     # libpq takes 2 s at least to connect; the others' own would be 5 s.

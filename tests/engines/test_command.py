@@ -427,7 +427,7 @@ def test_refresh_does_not_take_a_lock_on_an_engine_for_a_lost_file(tmp_path):
     assert "lost" not in done.stderr
 
 
-@pytest.mark.parametrize("answer", ["end", "warn"])
+@pytest.mark.parametrize("answer", ["end", pytest.param("warn", marks=pytest.mark.stress)])
 def test_run_ends_its_command_before_another_can_hold(answer, tmp_path):
     with servers.running(servers.Redis) as server:
         word = f"{url_of(server)}/deploy?ttl=2"
@@ -470,7 +470,7 @@ def test_run_ends_its_command_at_once_when_its_lock_was_taken(address, space):
     assert runner.returncode in (128 + 15, 128 + 9)
 
 
-@pytest.mark.parametrize("answer", ["end", "warn"])
+@pytest.mark.parametrize("answer", ["end", pytest.param("warn", marks=pytest.mark.stress)])
 def test_the_command_of_a_killed_run_ends_with_it(answer, address, space):
     """Its lease would end while the command goes on."""
     script = [sys.executable, "-c", "import os; print('runs', flush=True); os.read(0, 1)"]

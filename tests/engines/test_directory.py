@@ -562,7 +562,7 @@ def cut_off(space) -> None:
 
 
 @pytest.mark.skipif(histories.fcntl is None, reason="the register needs flock()")
-@pytest.mark.parametrize("checks", [True, False])
+@pytest.mark.parametrize("checks", [True, pytest.param(False, marks=pytest.mark.stress)])
 def test_without_the_fence_a_late_write_is_accepted(pair, tmp_path, checks):
     one, two, recorder_one, recorder_two = pair
     register = Register(tmp_path, checks=checks)
@@ -580,7 +580,9 @@ def test_without_the_fence_a_late_write_is_accepted(pair, tmp_path, checks):
     assert ["was accepted after" in words for words in violations(tmp_path)] == [True][checks:]
 
 
-@pytest.mark.parametrize("counts", ["from before", "from after"])
+@pytest.mark.parametrize(
+    "counts", ["from before", pytest.param("from after", marks=pytest.mark.stress)]
+)
 def test_a_lease_that_counts_from_after_its_renewal_lets_two_hold(
     pair, tmp_path, monkeypatch, counts
 ):
@@ -638,7 +640,9 @@ def by_wall_clock(others, client, *, only_look=False):
 
 
 @linux
-@pytest.mark.parametrize("judges", ["by its own clock", "by wall clock"])
+@pytest.mark.parametrize(
+    "judges", ["by its own clock", pytest.param("by wall clock", marks=pytest.mark.stress)]
+)
 def test_a_holder_whose_clock_is_wrong_is_robbed_by_those_who_compare_clocks(
     url, tmp_path, monkeypatch, judges
 ):

@@ -219,6 +219,7 @@ def test_a_late_write_is_refused_by_its_fence(pair, tmp_path):
     assert violations(tmp_path) == []
 
 
+@pytest.mark.stress
 def test_without_the_fence_a_late_write_is_accepted(pair, tmp_path):
     cut_off_while_it_holds(pair, Register(tmp_path, checks=False))
     assert ["was accepted after" in words for words in violations(tmp_path)] == [True]
@@ -244,6 +245,7 @@ def test_answers_that_come_late_shorten_what_is_left(pair, tmp_path):
     assert violations(tmp_path) == []
 
 
+@pytest.mark.stress
 def test_a_lease_that_counts_from_its_answer_lets_two_hold(pair, tmp_path, monkeypatch):
     take_in = ticket.Ticket.take_in
     monkeypatch.setattr(

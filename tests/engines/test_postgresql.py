@@ -198,7 +198,7 @@ def test_a_release_that_no_answer_came_to_is_made_up_for_at_any_time(distant, ur
     proxy.partition()
     with contextlib.suppress(semlock.LockLostError):
         lock.release()
-    time.sleep(3 * distant.client.ttl)
+    time.sleep(1.5 * distant.client.ttl)
     proxy.heal()
     with semlock.connect(url, prefix=prefix, ttl=1.0) as near:
         with near.Lock("deploy").acquire(timeout=PATIENCE):

@@ -46,6 +46,17 @@ def pair(request):
         space.close()
 
 
+def stress_but(first, *others):
+    """Choose one engine by default, and the others in the storms: each waits for its leases."""
+    return [first, *(pytest.param(name, marks=pytest.mark.stress) for name in others)]
+
+
+# What only the leases of the client do is the same on all engines.
+on_one_engine = pytest.mark.parametrize(
+    "pair", stress_but("memory", "redis", "postgresql", "directory"), indirect=True
+)
+
+
 @pytest.fixture
 def space(pair):
     return pair[0]
@@ -81,6 +92,7 @@ def test_fences_grow_from_holder_to_holder(pair):
     assert pair[0].Lock("deploy").fence is None
 
 
+@on_one_engine
 def test_left_counts_down_to_the_lease_and_is_renewed(space):
     lock = space.Lock("deploy")
     assert lock.left() == 0.0
@@ -96,6 +108,7 @@ def test_left_counts_down_to_the_lease_and_is_renewed(space):
     assert lock.left() == 0.0
 
 
+@on_one_engine
 def test_a_holder_that_is_cut_off_knows_before_another_has_it(pair):
     told, mine = [], pair[0].Lock("deploy", on_lost=lambda *_: told.append(time.monotonic()))
     mine.acquire()
@@ -258,6 +271,7 @@ def test_one_is_woken_by_a_release_among_many(memory):
     assert server.requests["enter"] == 0  # the news says all
 
 
+@on_one_engine
 def test_a_waiter_behind_a_dead_waiter_goes_on_waiting_without_asking(pair):
     holder = pair[0].Lock("deploy")
     holder.acquire()
@@ -286,7 +300,7 @@ def test_a_waiter_behind_a_dead_waiter_goes_on_waiting_without_asking(pair):
     assert came
 
 
-@pytest.mark.parametrize("name", ["redis", "postgresql", "etcd"])
+@pytest.mark.parametrize("name", stress_but("redis", "postgresql", "etcd"))
 def test_a_waiter_that_got_the_lock_while_it_was_stopped_does_not_stand_in_its_own_way(
     name, request
 ):

@@ -45,7 +45,7 @@ DEATHS = [
     ),
 ]
 STOPS = [
-    pytest.param(0, 3),
+    pytest.param(0, 5),
     *(pytest.param(place, 1, marks=pytest.mark.stress) for place in (0, 1, 2)),
 ]
 

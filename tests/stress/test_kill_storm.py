@@ -108,16 +108,16 @@ def _own_path() -> list[str]:
 
 
 def test_of_workers_that_are_killed_and_stopped_at_random_one_holds_at_most(place):
-    storm(place, seconds=1, round=0.5, locks=1, workers=8, kills=50)
+    storm(place, seconds=0.5, round=0.5, locks=1, workers=8, kills=25)
 
 
 def test_the_same_with_the_record_on_the_disk_before_the_lock_is_visible(tmp_path):
-    storm(str(tmp_path), seconds=0.8, round=0.4, durability="full", kills=40)
+    storm(str(tmp_path), seconds=0.4, round=0.4, durability="full", kills=20)
 
 
 @no_mark
 def test_the_same_where_the_lock_is_created_at_its_path(place):
-    storm(place, seconds=1.2, round=1.2, in_place=True, locks=40, kills_per_second=80, kills=24)
+    storm(place, seconds=0.8, round=0.8, in_place=True, locks=40, kills_per_second=80, kills=16)
 
 
 def test_workers_and_shell_scripts_exclude_each_other(tmp_path):

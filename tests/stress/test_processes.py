@@ -253,8 +253,8 @@ def test_children_forked_while_threads_take_locks_keep_none_of_their_descriptors
     # From 3.12 on Python warns of forks beside threads, which is the point here.
     with child(options=("-W", "ignore::DeprecationWarning")) as parent:
         parent.run(_THREADS.format(directory=directory, threads=8))
-        assert parent.run("fork_many(60)", timeout=60) == []
-        sleepers = parent.run("raise_sleepers(40)")
+        assert parent.run("fork_many(25)", timeout=60) == []
+        sleepers = parent.run("raise_sleepers(15)")
         try:
             parent.kill()
             for number in range(8):

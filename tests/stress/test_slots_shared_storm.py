@@ -187,7 +187,7 @@ def place(tmp_path):
 @pytest.mark.parametrize("length", LENGTHS)
 def test_never_more_than_so_many_hold_a_slot(place, length):
     storm = Storm(place, SLOTS)
-    storm.rage(LONG if length == "long" else 0.8)
+    storm.rage(LONG if length == "long" else 0.4)
     most = most_at_once(storm.holds())
     assert most <= 3
     assert most > 1, "they never met"
@@ -200,7 +200,7 @@ def test_never_more_than_so_many_hold_a_slot(place, length):
 @pytest.mark.parametrize("length", LENGTHS)
 def test_never_a_reader_beside_a_writer(place, length):
     storm = Storm(place, SHARED)
-    storm.rage(LONG if length == "long" else 0.8)
+    storm.rage(LONG if length == "long" else 0.4)
     holds = storm.holds()
     assert writers_with_company(holds) == 0
     assert any(which for which, _, _ in holds), "none wrote"
@@ -217,7 +217,7 @@ def test_never_a_reader_beside_a_writer(place, length):
 def test_never_two_who_take_all(place, length):
     """Three of four locks: any two who take them have one in common at least."""
     storm = Storm(place, ALL)
-    storm.rage(LONG if length == "long" else 0.8)
+    storm.rage(LONG if length == "long" else 0.4)
     assert most_at_once(storm.holds()) == 1
     with semlock.acquire_all(
         [semlock.Lock(storm.path + str(number)) for number in range(4)], timeout=5

@@ -420,7 +420,7 @@ def weather(directory, seconds, **options):
 
 @pytest.mark.parametrize("foreigners", [0, 2])
 def test_a_storm_of_waiters(tmp_path, foreigners):
-    weather(str(tmp_path), 2.0, workers=8, foreigners=foreigners)
+    weather(str(tmp_path), 1.0, workers=8, foreigners=foreigners)
 
 
 @pytest.mark.stress
