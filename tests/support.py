@@ -118,6 +118,12 @@ def chance_of_the_day() -> random.Random:
     return random.Random(dt.date.today().toordinal())  # noqa: DTZ011 - any day does
 
 
+def iso(seconds: float) -> str:
+    """Write a time as Node does."""
+    utc = dt.datetime.fromtimestamp(seconds, dt.timezone.utc)
+    return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def wait_until(condition, what: str, timeout: float = PATIENCE) -> None:
     """Wait for something that no event announces, like a change of a process' state."""
     end = time.monotonic() + timeout

@@ -15,9 +15,10 @@ import pytest
 import semlock
 from nodelib import Peer, PeerError, start_storm
 from semlock import sidecar
-from semlock._core.json_records import decode_object, encode_object, iso_time, parse_iso_time
+from semlock._core.json_records import decode_object, encode_object, parse_iso_time
 from semlock._systems.sidecar_record import compose, token_of
 from semlock.sidecar import RetryOptions, SidecarLock, acquire_file_lock
+from support import iso
 
 RECORDS = Path(__file__).resolve().parent / "records" / "sidecar"
 VERSIONS = ["0.3.0", "0.21.0"]
@@ -230,7 +231,7 @@ class TestGoldenFiles:
 
 class TestStaleLocks:
     def test_of_the_peer_are_stale_for_semlock(self, peer, target, lock_file):
-        peer.do("acquire", target=target, payload={"createdAt": iso_time(time.time() - 60)})
+        peer.do("acquire", target=target, payload={"createdAt": iso(time.time() - 60)})
         with pytest.raises(sidecar.FileLockStaleError):
             acquire_file_lock(target)
         assert lock_file.exists()
@@ -240,7 +241,7 @@ class TestStaleLocks:
     def test_of_semlock_are_stale_for_the_peer_even_while_it_lives(self, peer, target):
         """The peer knows no witness.  It fails closed, and the lock stays."""
         with acquire_file_lock(
-            target, payload=lambda: {"createdAt": iso_time(time.time() - 60)}
+            target, payload=lambda: {"createdAt": iso(time.time() - 60)}
         ) as handle:
             with pytest.raises(PeerError) as caught:
                 peer.do("acquire", target=target)
@@ -248,7 +249,7 @@ class TestStaleLocks:
             handle.lock.check()
 
     def test_of_semlock_are_fresh_for_the_peer_after_a_refresh(self, peer, target):
-        lock = SidecarLock(target, payload=lambda: {"createdAt": iso_time(time.time() - 60)})
+        lock = SidecarLock(target, payload=lambda: {"createdAt": iso(time.time() - 60)})
         with lock:
             lock.refresh()
             with pytest.raises(PeerError) as caught:

@@ -14,7 +14,6 @@ import pytest
 
 import semlock
 from semlock import sidecar
-from semlock._core.json_records import iso_time
 from semlock._systems.sidecar_manager import Acquisition
 from semlock.sidecar import (
     FileLockStaleError,
@@ -25,7 +24,7 @@ from semlock.sidecar import (
     create_file_lock_manager,
     with_file_lock,
 )
-from support import content_of, set_time, wait_until
+from support import content_of, iso, set_time, wait_until
 
 ONE_TRY = RetryOptions(retries=0)
 
@@ -41,7 +40,7 @@ def lock_file(target):
 
 
 def foreign(lock_file, age=0.0, **members):
-    members = {"pid": 1, "createdAt": iso_time(time.time() - age), **members}
+    members = {"pid": 1, "createdAt": iso(time.time() - age), **members}
     lock_file.write_text(json.dumps(members, indent=2) + "\n")
 
 
@@ -370,7 +369,7 @@ class TestShouldReclaim:
 class TestStaleness:
     def test_is_strictly_older_than_stale_in_thousandths(self, lock_file, target, monkeypatch):
         now = 1_794_992_549.123
-        lock_file.write_text(json.dumps({"createdAt": iso_time(now)}))
+        lock_file.write_text(json.dumps({"createdAt": iso(now)}))
         for later, state in ((0, "held"), (30, "held"), (30.0009, "held"), (30.0011, "stale")):
             set_time(monkeypatch, lambda later=later: now + later)
             assert sidecar.status(target).state == state, later
@@ -383,7 +382,7 @@ class TestStaleness:
         for _ in range(2000):
             won = 1_794_992_549 + rng.random()
             now = won + 0.3 + rng.uniform(-0.003, 0.003)
-            info = sidecar.decode(json.dumps({"createdAt": iso_time(won)}).encode())
+            info = sidecar.decode(json.dumps({"createdAt": iso(won)}).encode())
             found = type(
                 "Found", (), {"info": info, "verdict": "unknown", "written_at": None}
             )()
@@ -413,7 +412,7 @@ class TestStaleness:
     def test_of_a_lock_that_could_not_be_refreshed_shows_what_is_in_the_file(
         self, target, monkeypatch
     ):
-        with SidecarLock(target, payload=lambda: {"createdAt": iso_time(1e9)}) as lock:
+        with SidecarLock(target, payload=lambda: {"createdAt": iso(1e9)}) as lock:
             monkeypatch.setattr("semlock._core.capi.refresh_lock", lambda *_: -5)
             with pytest.raises(OSError) as failure:
                 lock.refresh()

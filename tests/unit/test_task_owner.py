@@ -2,13 +2,13 @@
 
 import os
 import pickle
+import socket
 import sys
 
 import pytest
 
 import semlock
 from semlock import task
-from semlock._core.identity import this_process
 from semlock._systems.task_owner import (
     TTL,
     current_user,
@@ -20,7 +20,7 @@ from semlock._systems.task_owner import (
 from semlock.task import LockOwner, TaskLock, owner_for, ttl_for
 from support import set_time
 
-HOST = this_process().host
+HOST = socket.gethostname()
 
 
 @pytest.fixture(autouse=True)
