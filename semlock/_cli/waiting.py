@@ -106,21 +106,29 @@ def _draws() -> bool:
 
 
 class Spinner:
-    """One line of the terminal that shows that time passes."""
+    """One line of the terminal that shows that time passes.
+
+    A signal can end any call of the main thread, ``stop`` too: a command's terminal sends one to
+    both processes, whose end is a signal again.  So the thread that draws the line erases it, and
+    the end of the program calls ``stop`` once more.
+    """
 
     def __init__(self, words: str, waited: float) -> None:
-        import threading  # noqa: PLC0415 - for those who wait at a terminal
+        import atexit  # noqa: PLC0415 - for those who wait at a terminal
+        import threading  # noqa: PLC0415
         import time  # noqa: PLC0415
 
         self.words = words
         self.note = ""  # a permanent line above the redrawn one
         self._clock = time.monotonic
         self._began = self._clock() - waited
-        self._over = threading.Event()
-        self._drawn = False
+        # Not an event: a signal within its `set` could leave that locked for good.
+        self._going = threading.Lock()
+        self._going.acquire()
         utf8 = (sys.stderr.encoding or "").lower().replace("-", "") == "utf8"
         self._frames = _FRAMES if utf8 else _PLAIN_FRAMES
         self._thread = threading.Thread(target=self._draw, daemon=True)
+        atexit.register(self.stop)
         self._thread.start()
 
     def _draw(self) -> None:
@@ -131,17 +139,21 @@ class Spinner:
             # command has ended.
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         turn = 0
-        if self._over.wait(_SHORT - (self._clock() - self._began)):
+        if self._is_over(_SHORT - (self._clock() - self._began)):
             return
-        self._drawn = True
         while True:
             note, self.note = self.note, ""
             if note:
                 self._put(f"{_CLEAR}semlock: {printable(note)}\n")
             self._put(_CLEAR + self._line(turn))
             turn += 1
-            if self._over.wait(_PAUSE):
-                return
+            if self._is_over(_PAUSE):
+                break
+        self._put(_CLEAR)
+
+    def _is_over(self, seconds: float) -> bool:
+        """Sleep until the end of the wait, or for so long."""
+        return self._going.acquire(timeout=max(0.0, seconds))
 
     def _line(self, turn: int) -> str:
         import os  # noqa: PLC0415
@@ -165,8 +177,8 @@ class Spinner:
             pass  # the terminal is gone; the wait goes on
 
     def stop(self) -> None:
-        """Remove the line."""
-        self._over.set()
-        self._thread.join()
-        if self._drawn:
-            self._put(_CLEAR)
+        """Remove the line; it may be called twice."""
+        if self._going.locked():
+            self._going.release()
+        if self._thread.is_alive():  # else it has ended, or will begin and draw nothing
+            self._thread.join()

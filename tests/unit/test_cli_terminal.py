@@ -1,5 +1,7 @@
 """The command at a terminal: a pseudo-terminal, and tmux for what a person would see."""
 
+import atexit
+import itertools
 import os
 import shutil
 import signal
@@ -11,10 +13,13 @@ import pytest
 
 import semlock
 from clilib import words
-from support import wait_until
+from semlock._cli.waiting import Teller
+from support import Strike, in_a_fork, wait_until
 
 if sys.platform == "win32":
     pytest.skip("there is no pseudo-terminal here", allow_module_level=True)
+
+import pty
 
 from terminal import CLEAR, Terminal
 
@@ -54,6 +59,39 @@ def test_ctrl_c_ends_a_wait_at_once_and_leaves_nothing(verb, path, names, holder
     assert "".join(terminal.shown).strip() == ""
     assert "Traceback" not in terminal.seen
     assert names() == ["the.lock"]
+
+
+def test_a_second_signal_at_any_bytecode_leaves_no_line(path, holder, monkeypatch):
+    """As a ``run`` has: one signal from the terminal, and one of its command's end."""
+    monkeypatch.setenv("TERM", "xterm")
+    found = semlock.status(path)
+
+    def left():
+        end, side = pty.openpty()
+        sys.stderr = open(side, "w", encoding="utf-8")
+        shown = []
+
+        def wait_and_be_interrupted():
+            with Teller(quiet=False) as teller:
+                teller(found, 0.4999)
+                shown.append(os.read(end, 4096))
+                raise KeyboardInterrupt
+
+        atexit._clear()
+        for at in itertools.count(1):
+            shown.clear()
+            strike = Strike(at, wait_and_be_interrupted, ("_cli/waiting.py",))
+            atexit._run_exitfuncs()  # as the command does at its end
+            os.write(side, b"END")
+            while b"END" not in b"".join(shown):
+                shown.append(os.read(end, 4096))
+            if b"".join(shown).split(b"END")[0].rsplit(CLEAR.encode(), 1)[-1]:
+                yield strike.where
+            if not strike.where:
+                assert at > 100
+                return
+
+    assert in_a_fork(lambda: list(left())) == []
 
 
 # Fetches signals one by one, so that two of them are not taken for one.
