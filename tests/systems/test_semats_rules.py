@@ -185,6 +185,8 @@ class TestReleasing:
 
     def test_by_force_removes_what_is_no_record(self, path):
         Path(path).write_text("garbage")
+        with pytest.raises(semlock.NotHeldError):
+            Semaphore(path).release()
         Semaphore(path).release(force=True)
         assert not os.path.exists(path)
 
@@ -223,6 +225,12 @@ class TestStaleness:
         foreign(path, gone, 10**6)
         assert Semaphore(path, stale_timeout=off).try_acquire() is False
 
+    def test_of_a_record_of_another_machine_is_not_judged_by_our_numbers(self, path, gone):
+        foreign(path, gone, 4000)
+        with open(path, "a") as file:
+            file.write("boot=another\n")
+        assert Semaphore(path).try_acquire() is False
+
 
 class TestPaths:
     @pytest.mark.parametrize("bad", ["../x", "a/../b", "a..b"])
@@ -249,6 +257,11 @@ class TestPaths:
         assert (tmp_path / "link").is_symlink()
         assert not (tmp_path / "target").exists()
 
+    def test_a_link_to_itself_is_refused(self, tmp_path):
+        make_link(tmp_path / "loop", tmp_path / "loop")
+        with pytest.raises(semlock.LockPathError, match="itself"):
+            Semaphore(tmp_path / "loop")
+
 
 class TestTags:
     def test_have_every_control_character_replaced(self, path):
@@ -270,19 +283,56 @@ class TestTags:
     def test_are_cut_at_10_000_characters(self, path):
         with Semaphore(path, tag="x" * 20_000) as lock:
             assert lock.info.tag == "x" * 10_000
+        with Semaphore(path, tag="ä=öü", max_tag_length=3) as lock:
+            assert lock.info.tag == "ä=ö"
 
 
-class TestTemporaryFiles:
-    def test_of_dead_processes_are_cleaned_and_those_of_the_living_stay(
-        self, path, gone, monkeypatch
-    ):
-        orphan, living = f"{path}.{gone}.0123456789abcdef.tmp", f"{path}.{FIRST}.{'0' * 16}.tmp"
-        for name, pid in ((orphan, gone), (living, FIRST)):
-            Path(name).write_bytes(f"pid={pid}\ntimestamp={NOW}\n".encode())
+class TestCleaning:
+    def temporary(self, path, pid, age=10.0):
+        name = f"{path}.{pid}.0123456789abcdef.tmp"
+        Path(name).write_bytes(b"pid=%d\n" % pid)
+        return name
+
+    @pytest.fixture
+    def later(self, monkeypatch):
         real = time.time
         set_time(monkeypatch, lambda: real() + 10)
-        assert [removed.path for removed in Semaphore(path).clean_stale()] == [orphan]
-        assert os.path.exists(living)
+
+    def test_removes_orphaned_temporary_files_and_stale_locks(self, path, gone, later, names):
+        orphan = self.temporary(path, gone)
+        foreign(path, gone, 4000)
+        removed = Semaphore(path).clean_stale()
+        assert sorted(r.path for r in removed) == sorted([path, orphan])
+        assert all(str(gone) in r.reason for r in removed)
+        assert names() == []
+
+    def test_never_a_live_peers_temporary_file(self, path, later):
+        peer = self.temporary(path, os.getpid())
+        init = self.temporary(path, FIRST)
+        assert Semaphore(path).clean_stale() == []
+        assert os.path.exists(peer)
+        assert os.path.exists(init)
+
+    def test_never_one_that_was_written_just_now(self, path, gone):
+        fresh = self.temporary(path, gone)
+        assert Semaphore(path).clean_stale() == []
+        assert os.path.exists(fresh)
+
+    def test_never_a_live_peers_lock(self, path, later):
+        with Semaphore(path):
+            assert Semaphore(path).clean_stale() == []
+
+    def test_never_another_locks_files(self, path, gone, later):
+        other = self.temporary(path + "2", gone)
+        assert Semaphore(path).clean_stale() == []
+        assert os.path.exists(other)
+
+    def test_of_a_directory_cleans_all_of_it(self, path, gone, later, tmp_path):
+        self.temporary(path, gone)
+        foreign(tmp_path / "other.lock", gone, 4000)
+        (tmp_path / "notes.txt").write_text("pid of my dog = 5\n")
+        assert len(semats.clean_stale(tmp_path)) == 2
+        assert os.listdir(tmp_path) == ["notes.txt"]
 
 
 def test_a_refresh_keeps_a_lock_young(path, gone):
