@@ -71,6 +71,7 @@ TAKEN = {
     "unit/test_cli_plain.py": 9,
     "unit/test_cli_run.py": 1,
     "unit/test_cli_tables.py": 7,
+    "unit/test_cli_terminal.py": 1,
     "unit/test_exact_mode.py": 2,
     "unit/test_feature.py": 1,
     "unit/test_filelock_module.py": 3,

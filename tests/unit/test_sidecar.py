@@ -160,17 +160,6 @@ class TestThePayload:
         with acquire_file_lock(target, payload=lambda: {"what": "compact", "n": 1.0}):
             assert content_of(lock_file).startswith(b'{\n  "what": "compact",\n  "n": 1\n}\n\t')
 
-    def test_is_called_anew_for_each_try(self, target, lock_file):
-        put(lock_file, created(0))
-        calls = []
-        options = RetryOptions(retries=3, min_timeout=0.001, max_timeout=0.001)
-        with pytest.raises(sidecar.FileLockTimeoutError):
-            acquire_file_lock(target, payload=lambda: {"n": calls.append(1)}, retry=options)
-        assert len(calls) == 4
-        take_away(lock_file)
-        with acquire_file_lock(target, payload=lambda: {"n": len(calls)}) as handle:
-            assert handle.lock.info.payload == {"n": 4}
-
     def test_that_fails_leaves_nothing(self, target, names):
         with pytest.raises(ZeroDivisionError):
             acquire_file_lock(target, payload=lambda: 1 / 0)
@@ -272,15 +261,6 @@ class TestWaiting:
 
 
 class TestRetryOptions:
-    def test_have_the_defaults_of_the_specification(self):
-        options = RetryOptions()
-        assert options == RetryOptions(None, 2.0, 0.05, 1.0, False)
-        assert options.retries is None
-
-    def test_give_pauses_that_grow_to_the_longest(self):
-        options = RetryOptions(retries=5, factor=3, min_timeout=0.1, max_timeout=1.0)
-        assert list(options()) == pytest.approx([0.1, 0.3, 0.9, 1.0, 1.0])
-
     @pytest.mark.parametrize("factor", [0, 0.5, 1])
     def test_never_give_less_than_the_shortest(self, factor):
         assert list(RetryOptions(3, factor, 0.1)()) == [0.1, 0.1, 0.1]
@@ -330,11 +310,6 @@ class TestStaleness:
         assert isinstance(error, semlock.LockHeldError)
         assert not isinstance(error, TimeoutError)
         assert lock_file.exists()
-
-    def test_needs_more_than_the_limit(self, target, lock_file):
-        put(lock_file, created(29))
-        with pytest.raises(sidecar.FileLockTimeoutError):
-            acquire_file_lock(target, retry=ONCE)
 
     def test_has_a_limit_of_the_callers(self, target, lock_file):
         put(lock_file, created(3))
@@ -441,14 +416,6 @@ class TestShouldReclaim:
         with pytest.raises(AttributeError):
             del told.stale
 
-    def test_replaces_the_age_rule(self, target, lock_file):
-        put(lock_file, created(10**6), age=10**6)
-        with pytest.raises(sidecar.FileLockTimeoutError):
-            acquire_file_lock(target, retry=ONCE, should_reclaim=Calls(False))
-        put(lock_file, created(0))
-        with pytest.raises(sidecar.FileLockStaleError, match="should_reclaim says so"):
-            acquire_file_lock(target, should_reclaim=Calls(True))
-
     def test_is_asked_at_each_try(self, target, lock_file):
         put(lock_file, created(0))
         answer = Calls(False)
@@ -471,13 +438,6 @@ class TestShouldReclaim:
             assert mine.payload == handle.lock.info.payload
             assert mine.verdict == "alive"
             assert others.held_by_this_process is False
-
-    def test_gets_no_payload_of_what_is_no_object(self, target, lock_file):
-        put(lock_file, "[1]")
-        answer = Calls(False)
-        with pytest.raises(sidecar.FileLockTimeoutError):
-            acquire_file_lock(target, retry=ONCE, should_reclaim=answer)
-        assert answer[0].payload is None
 
     def test_says_nothing_about_a_lock_that_changed_meanwhile(self, target, lock_file):
         put(lock_file, created(0))
@@ -524,38 +484,12 @@ class TestRemoveIfUnchanged:
         with pytest.raises(AttributeError):
             told.raw = ""
 
-    def test_fails_closed_when_the_caller_does_not_agree(self, target, lock_file):
-        put(lock_file, created(31))
-        for answer in (Calls(False), Calls(None), None):
-            with pytest.raises(sidecar.FileLockStaleError):
-                self.acquire(target, answer)
-        assert json.loads(lock_file.read_text())["pid"] == 1
-
     def test_asks_nothing_about_a_lock_that_is_not_stale(self, target, lock_file):
         put(lock_file, created(0))
         answer = Calls(True)
         with pytest.raises(sidecar.FileLockTimeoutError):
             self.acquire(target, answer)
         assert answer == []
-
-    def test_is_not_meant_by_the_default(self, target, lock_file):
-        put(lock_file, created(31))
-        answer = Calls(True)
-        with pytest.raises(sidecar.FileLockStaleError):
-            acquire_file_lock(target, should_remove_stale_lock=answer)
-        assert answer == []
-
-    def test_leaves_a_lock_that_was_replaced_meanwhile(self, target, lock_file):
-        put(lock_file, created(31))
-
-        def remove(told):
-            take_away(lock_file)
-            put(lock_file, {"pid": 2, **created(0)})
-            return True
-
-        with pytest.raises(sidecar.FileLockTimeoutError):
-            self.acquire(target, remove)
-        assert lock_file.exists()
 
     def test_leaves_a_lock_that_was_rewritten_meanwhile(self, target, lock_file):
         put(lock_file, created(31))
@@ -703,14 +637,6 @@ class TestTheReclaimGuard:
 
 
 class TestTheHandle:
-    def test_lets_go_once(self, target, lock_file):
-        handle = acquire_file_lock(target)
-        handle.release()
-        assert not lock_file.exists()
-        with acquire_file_lock(target):
-            handle.release()
-            assert lock_file.exists()
-
     def test_says_that_the_lock_was_lost(self, target, lock_file):
         handle = acquire_file_lock(target)
         take_away(lock_file)
@@ -817,11 +743,6 @@ class TestManagers:
         handles[2].release()
         assert not lock_file.exists()
 
-    def test_of_different_keys_are_not_reentrant(self, target):
-        with acquire_file_lock(target, manager_key="one"):
-            with pytest.raises(sidecar.FileLockTimeoutError):
-                acquire_file_lock(target, manager_key="two", allow_reentrant=True, retry=ONCE)
-
     def test_join_a_lock_whose_payload_could_not_be_made_any_more(self, target):
         with acquire_file_lock(target):
             with acquire_file_lock(target, allow_reentrant=True, payload=lambda: 1 / 0):
@@ -918,11 +839,6 @@ class TestWith:
         locks = sidecar.create_file_lock_manager("with")
         assert sidecar.with_file_lock(target, work) is True
         assert locks.with_lock(target, work, payload=lambda: {"n": 1}) is True
-        assert not lock_file.exists()
-
-    def test_its_error_lets_go(self, target, lock_file):
-        with pytest.raises(ZeroDivisionError):
-            sidecar.with_file_lock(target, lambda: 1 / 0, manager_key="k")
         assert not lock_file.exists()
 
     def test_a_coroutine_function_is_refused(self, target, names):
