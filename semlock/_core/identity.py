@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._core import capi
+from semlock._core import capi, waits
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def this_process() -> Process:
     global _this_process  # noqa: PLW0603 - a cache
     life = capi.life_of(capi.POOL)
     if _this_process is None or _this_process[0] != life:
+        waits.follow_fork()  # before the first record of a process that C code has forked
         pid, start, pidns, timens, boot = capi.identify()
         if timens == _INITIAL_TIME_NAMESPACE:
             timens = 0

@@ -197,6 +197,23 @@ def read():
 
 
 @pytest.mark.parametrize("fork", FORKS)
+def test_a_child_refreshes_its_locks(program, fork):
+    program.run("""
+beats = semlock.Lock(directory + "/a.lock", heartbeat=0.01)
+_ = beats.acquire()
+
+def hold():
+    with semlock.Lock(directory + "/b.lock", tag="the child's", heartbeat=0.01) as held:
+        began, end = os.stat(held.path).st_mtime_ns, time.monotonic() + 5
+        while time.monotonic() < end:
+            time.sleep(0.01)
+            if os.stat(held.path).st_mtime_ns != began:
+                return "refreshed"
+""")
+    assert program.run(f"in_a_child(hold, {fork})") == "'refreshed'"
+
+
+@pytest.mark.parametrize("fork", FORKS)
 def test_a_child_reads_and_writes_by_itself(program, path, fork):
     program.run("""
 lock.release()
