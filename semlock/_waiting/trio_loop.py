@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 class _Parked:
     """What a task sleeps by: a future of a kind."""
 
-    __slots__ = ("_hub", "_outcome", "_over", "_task")
+    __slots__ = ("_hub", "_over", "_result", "_task")
 
     def __init__(self, hub: TrioHub) -> None:
         self._hub = hub
         self._task: Any = None
         self._over = False
-        self._outcome: int | None = None
+        self._result: Any = None  # as trio takes it
 
     def done(self) -> bool:
         """Tell whether the sleep is over."""
@@ -34,23 +34,18 @@ class _Parked:
     def end(self, outcome: int | None) -> None:
         """End the sleep."""
         if not self._over:
-            self._outcome = outcome
-            self._wake()
+            self._wake(self._hub.value(outcome))
 
     def cancel(self, raise_cancel: Any) -> None:
         """End the sleep by what trio raises in the task, unless it has ended meanwhile."""
         if not self._over:
-            self._wake(raise_cancel)
+            self._wake(self._hub.capture(raise_cancel))
 
-    def _wake(self, raises: Any = None) -> None:
-        self._over = True
+    def _wake(self, result: Any) -> None:
+        self._over, self._result = True, result
         task, self._task = self._task, None
-        if task is None:
-            return
-        if raises is None:
-            self._hub.trio.lowlevel.reschedule(task)
-        else:
-            self._hub.trio.lowlevel.reschedule(task, outcome_of(raises))
+        if task is not None:
+            self._hub.trio.lowlevel.reschedule(task, result)
 
     def _abort(self, raise_cancel: Any) -> Any:
         abort = self._hub.trio.lowlevel.Abort
@@ -60,31 +55,33 @@ class _Parked:
         return abort.SUCCEEDED
 
     def __await__(self) -> Generator[Any, Any, int | None]:
-        lowlevel = self._hub.trio.lowlevel
         if self._over:
-            yield from lowlevel.checkpoint().__await__()
-        else:
-            self._task = lowlevel.current_task()
-            yield from lowlevel.wait_task_rescheduled(self._abort).__await__()
-        return self._outcome
+            return self._passed().__await__()
+        lowlevel = self._hub.trio.lowlevel
+        self._task = lowlevel.current_task()
+        # No generator of its own: thousands may sleep.
+        steps: Generator[Any, Any, int | None]
+        steps = lowlevel.wait_task_rescheduled(self._abort).__await__()
+        return steps
 
-
-def outcome_of(raises: Any) -> Any:
-    """Give what a function raises, as trio takes it."""
-    from outcome import capture  # noqa: PLC0415 - trio has it
-
-    return capture(raises)
+    async def _passed(self) -> int | None:
+        await self._hub.trio.lowlevel.checkpoint()
+        result: int | None = self._result.unwrap()
+        return result
 
 
 class TrioHub(Hub):
     """What the waits of one run of trio share."""
 
-    __slots__ = ("_scope", "_token", "trio")
+    __slots__ = ("_scope", "_token", "capture", "trio", "value")
 
     in_a_step = 1  # trio runs what it wakes in any order
 
     def __init__(self, trio: Any) -> None:
+        from outcome import Value, capture  # noqa: PLC0415 - trio has it
+
         self.trio = trio
+        self.value, self.capture = Value, capture
         self._token = trio.lowlevel.current_trio_token()
         # Ends the sleep of the task that keeps the time.
         self._scope: Any = trio.CancelScope()
