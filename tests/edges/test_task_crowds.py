@@ -99,6 +99,11 @@ def counted(monkeypatch):
     return Counted(monkeypatch)
 
 
+of_cpython = pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="the objects are those of CPython's collector"
+)
+
+
 def stop_the_clock(monkeypatch):
     """Let no millisecond be over, which lets as many begin or end again, however busy it is."""
     monkeypatch.setattr(capi, "now_ns", itertools.count(capi.now_ns()).__next__)
@@ -208,9 +213,7 @@ OBJECTS = {
 }  # fmt: skip
 
 
-@pytest.mark.skipif(
-    sys.implementation.name != "cpython", reason="the objects are those of CPython's collector"
-)
+@of_cpython
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_that_waits_is_few_objects_for_the_garbage_collector(path, monkeypatch, kind):
     crowd = Crowd(kind, path)
@@ -425,6 +428,39 @@ def test_a_crowd_in_trio_costs_the_same(path, counted, kind):
     trio.run(main)
     assert crowd.entered == crowd.asked
     assert counted.looks <= 6 * CROWD
+
+
+@of_cpython
+@pytest.mark.parametrize(("kind", "limit"), [("plain", 5), ("readers", 9)])
+def test_a_task_of_trio_that_waits_is_few_objects_too(path, kind, limit):
+    trio = trio_or_skip()
+    crowd = Crowd(kind, path)
+
+    async def each(use):
+        async with trio.open_nursery() as nursery:
+
+            async def begin(count):
+                for _ in range(count):
+                    nursery.start_soon(use)
+                await trio.sleep(0.1)
+                while hub_here().gate.tasks:
+                    await trio.sleep(0.01)
+
+            await begin(20)
+            before = objects()
+            await begin(100)
+            found = (objects() - before) / 100
+            nursery.cancel_scope.cancel()
+        return found
+
+    async def main():
+        holder = crowd.holder()
+        bare = await each(trio.Event().wait)
+        found = await each(lambda: crowd.use(0))
+        holder.release()
+        return found - bare - 1  # the coroutine of Crowd.use
+
+    assert trio.run(main) < limit + 0.5
 
 
 @pytest.mark.parametrize("let_go", [False, True], ids=["held", "let go at the same time"])
