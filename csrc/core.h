@@ -219,6 +219,7 @@ int semlock_try_entered(semlock_lock *lock, semlock_pool *pool, int seen_free, i
 typedef struct {
     int64_t now;
     int32_t count;
+    int32_t judged;                /* how many holders of locks that were seen held before */
     int64_t pids[SEMLOCK_HOLDERS]; /* of holders that were asked for in this round */
     int32_t gone[SEMLOCK_HOLDERS];
 } semlock_round;

@@ -270,6 +270,7 @@ typedef struct {
     int64_t holder;  /* the PID in the record that was judged last; 0 unknown */
     int32_t witnessed; /* its witness was taken then */
     int32_t checks;    /* how often it was seen held among many */
+    uint64_t seen_in;  /* a hash: its name was in its directory in this state; 0 not known */
     uint64_t serial;   /* how often it was acquired */
     uint64_t endings;  /* how often it was released, nested ones included */
     int64_t stamp;     /* seconds since 1970 of the last acquire or refresh */

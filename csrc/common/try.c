@@ -3,9 +3,11 @@
 
 #include "core.h"
 
-#define JUDGED_AT_LEAST 8 /* so many locks of a round are judged if they are due */
-#define JUDGED_AFTER 32   /* of very many, each one in so many rounds */
-#define DEARER 4          /* how much more seldom that is done by Python */
+#define JUDGED_OF_FEW 8  /* so many locks of a round are judged if they are due */
+#define MANY 128         /* and of so many locks or more */
+#define JUDGED_OF_MANY 2 /* so many of them */
+#define JUDGED_AFTER 64  /* of very many, each one in so many rounds */
+#define DEARER 4         /* how much more seldom that is done by Python */
 
 /* The fastest way: a kept claim of this directory comes to P. */
 static int
@@ -137,6 +139,31 @@ has_ended(semlock_round *round, int64_t pid)
     return round->gone[at];
 }
 
+/* Is it the turn of a lock to be judged in this round?
+ *
+ * Only turns of locks that are due are counted, and locks that were judged in one round are
+ * due at the same time.  So in the end all turns would come in one round.  It judges its share
+ * and no more: the turn of the others is in the next round. */
+static int
+has_turn(semlock_round *round, semlock_lock *lock, int32_t rounds)
+{
+    int32_t cost = semlock_load32(&lock->witnessed) ? 1 : DEARER;
+    uint64_t turn =
+        (lock->name_hash >> 20) + (uint64_t)(uint32_t)semlock_load32(&lock->checks);
+    int32_t share;
+
+    rounds = rounds < JUDGED_AFTER ? rounds : JUDGED_AFTER;
+    share = round->count / rounds + 1;
+    if (turn % (uint64_t)(rounds * cost) == 0) {
+        if (round->judged >= share) {
+            return 0;
+        }
+        round->judged += cost;
+    }
+    semlock_add32(&lock->checks, 1);
+    return turn % (uint64_t)(rounds * cost) == 0;
+}
+
 /* The same in a round of tries of many locks.  Judging a holder costs several times as much as
  * the check of its path.  So of the holders that were judged before, a round judges those
  * whose process has ended, and of the others only a share: each lock in its turn, after so
@@ -149,7 +176,7 @@ semlock_seen_held_in(semlock_round *round, semlock_lock *lock, semlock_pool *poo
 {
     int64_t look_at = semlock_load64(&lock->look_at);
     int64_t holder = semlock_load64(&lock->holder);
-    int32_t rounds = round->count / JUDGED_AT_LEAST;
+    int32_t rounds = round->count / (round->count < MANY ? JUDGED_OF_FEW : JUDGED_OF_MANY);
     int outcome;
 
     if (look_at == 0 || rounds < 2) {
@@ -166,11 +193,7 @@ semlock_seen_held_in(semlock_round *round, semlock_lock *lock, semlock_pool *poo
         }
         return outcome;
     }
-    rounds = rounds < JUDGED_AFTER ? rounds : JUDGED_AFTER;
-    rounds *= semlock_load32(&lock->witnessed) ? 1 : DEARER;
-    if (((lock->name_hash >> 20) + (uint64_t)(uint32_t)semlock_add32(&lock->checks, 1)) %
-            (uint64_t)rounds !=
-        0) {
+    if (!has_turn(round, lock, rounds)) {
         semlock_store32(&lock->expect_held, 1);
         return SEMLOCK_HELD;
     }

@@ -5,12 +5,14 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "posix/system.h"
 
 #define READ_FROM 64 /* so many locks in one directory are found by reading its names */
 #define OTHERS 4     /* unless there are so many times as many other names */
+#define COARSE_NS 2100000000 /* more than any filesystem rounds a time */
 
 int
 semlock_process_exists(int64_t pid)
@@ -23,7 +25,58 @@ same_directory(const semlock_lock *a, const semlock_lock *b)
 {
     return a->directory_hash == b->directory_hash &&
            a->directory_length == b->directory_length &&
-           memcmp(a->path, b->path, (size_t)a->directory_length) == 0;
+           ((a->seen_in != 0 && a->seen_in == b->seen_in) ||
+            memcmp(a->path, b->path, (size_t)a->directory_length) == 0);
+}
+
+/* A hash of the state of a directory: another one for each change of its names, since that
+ * changes its ctime, which no program can set. */
+static uint64_t
+state_of(const struct stat *directory)
+{
+    uint64_t state[3] = {(uint64_t)directory->st_dev, (uint64_t)directory->st_ino,
+                         (uint64_t)SEMLOCK_TIME_OF(directory, c)};
+
+    return semlock_hash(SEMLOCK_NO_HASH, state, sizeof state) | 1;
+}
+
+/* The clock by which changes are stamped.  It may be late, in a virtual machine by more than a
+ * tick. */
+static int64_t
+clock_of_changes(void)
+{
+#if defined(CLOCK_REALTIME_COARSE)
+    struct timespec now;
+
+    if (clock_gettime(CLOCK_REALTIME_COARSE, &now) == 0) {
+        return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    }
+#endif
+    return semlock_wall_ns();
+}
+
+/* The state of an open directory, before its names are read; 0 if that may stay the same when
+ * the names change: on filesystems that other machines can change, and if the last change was
+ * so lately that the next one may get the same time.
+ *
+ * Reading the names waits for a change in progress, whose time may be set already. */
+static uint64_t
+state_to_read(int fd)
+{
+    struct stat seen;
+    int64_t changed, age;
+    int kind;
+
+    if (fstat(fd, &seen) != 0) {
+        return 0;
+    }
+    changed = SEMLOCK_TIME_OF(&seen, c);
+    age = clock_of_changes() - changed;
+    if (age < (changed % 1000000 == 0 ? COARSE_NS : SEMLOCK_SAME_NS)) {
+        return 0;
+    }
+    kind = semlock_system_local(fd);
+    return kind == SEMLOCK_ORDERED || kind == SEMLOCK_IN_MEMORY ? state_of(&seen) : 0;
 }
 
 /* Where the hash of a name leads to the locks of that name. */
@@ -79,6 +132,7 @@ read_held(semlock_lock **locks, char *outcomes, int32_t count, int fd)
     semlock_names names;
     const char *name;
     int32_t left = count * OTHERS;
+    uint64_t state = state_to_read(fd);
 
     if (!note_names(&table, locks, count)) {
         close(fd);
@@ -91,16 +145,65 @@ read_held(semlock_lock **locks, char *outcomes, int32_t count, int fd)
         uint32_t at = slot_of(&table, hash);
 
         for (; table.index[at] >= 0; at = (at + 1) & table.mask) {
-            const semlock_lock *lock = locks[table.index[at]];
+            semlock_lock *lock = locks[table.index[at]];
 
             if (lock->name_hash == hash && strcmp(last_part(lock), name) == 0) {
                 outcomes[table.index[at]] = SEMLOCK_HELD;
+                semlock_store64(&lock->seen_in, state);
             }
         }
     }
     semlock_names_end(&names);
     free(table.index);
     return left >= 0 && names.error == 0;
+}
+
+static int
+is_asked_for(const semlock_lock *lock)
+{
+    return lock->kernel == SEMLOCK_BY_FILE && semlock_load64(&lock->owner) == 0;
+}
+
+/* Set outcomes as read_held does without reading, if the directory has not changed since all
+ * of the locks were seen there. */
+static int
+still_held(semlock_lock **locks, char *outcomes, int32_t count, const char *directory)
+{
+    struct stat seen;
+    uint64_t state = 0;
+
+    for (int32_t i = 0; i < count; i++) {
+        uint64_t seen_in;
+
+        if (!is_asked_for(locks[i])) {
+            continue;
+        }
+        seen_in = semlock_load64(&locks[i]->seen_in);
+        if (state == 0 && seen_in != 0 && stat(directory, &seen) == 0) {
+            state = state_of(&seen);
+        }
+        if (state == 0 || seen_in != state) {
+            return 0;
+        }
+    }
+    memset(outcomes, SEMLOCK_HELD, (size_t)count);
+    return 1;
+}
+
+/* Do the names in a directory tell which of many locks are held?  See read_held. */
+static int
+find_held(semlock_lock **locks, char *outcomes, int32_t count, const char *directory)
+{
+    int fd;
+
+    if (count < READ_FROM) {
+        return 0;
+    }
+    if (still_held(locks, outcomes, count, directory)) {
+        return 1;
+    }
+    fd = semlock_open(directory, O_RDONLY | O_DIRECTORY, 0);
+    return fd >= 0 && read_held(locks, outcomes, count, fd);
 }
 
 /* Try consecutive locks in one directory. */
@@ -112,19 +215,15 @@ try_group(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count, 
     int directory = -1, known = 0;
 
     if (count > 1 && semlock_join(name, locks[0]->path, locks[0]->directory_length, "") == 0) {
-        directory = semlock_open(name, O_RDONLY | O_DIRECTORY, 0);
-        if (directory >= 0 && count >= READ_FROM) {
-            known = read_held(locks, outcomes, count, directory);
-            directory = known ? -1 : semlock_open(name, O_RDONLY | O_DIRECTORY, 0);
-        }
+        known = find_held(locks, outcomes, count, name);
+        directory = known ? -1 : semlock_open(name, O_RDONLY | O_DIRECTORY, 0);
     }
     for (int32_t i = 0; i < count; i++) {
         semlock_lock *lock = locks[i];
         int seen_free = 0;
         int outcome;
 
-        if ((known || directory >= 0) && lock->kernel == SEMLOCK_BY_FILE &&
-            semlock_load64(&lock->owner) == 0) {
+        if ((known || directory >= 0) && is_asked_for(lock)) {
             if (known ? outcomes[i] == SEMLOCK_HELD
                       : faccessat(directory, last_part(lock), F_OK, 0) == 0) {
                 /* A check only: no thread needs to own the object for it. */

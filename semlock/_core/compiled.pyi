@@ -138,6 +138,7 @@ class semlock_lock:
     holder: int
     witnessed: int
     checks: int
+    seen_in: int
     serial: int
     endings: int
     stamp: int

@@ -85,7 +85,7 @@ FRESH_PAIR = [
 ]  # fmt: skip
 
 TRACED = """
-import os, sys
+import os, sys, time
 import semlock
 from semlock._core import capi
 
@@ -148,10 +148,18 @@ assert not lock.try_acquire()
 begin("")
 
 locks = [semlock.Lock(path) for path in many]
+time.sleep(0.1)  # so that the time of the next change of the directory is another one
 assert not any(semlock.try_acquire_many(locks))
 for lock in locks:
     lock._native.look_at = FAR
+    lock._native.seen_in = 0
 begin("batch")
+assert not any(semlock.try_acquire_many(locks))
+begin("batch, the directory as before")
+assert not any(semlock.try_acquire_many(locks))
+begin("")
+os.close(os.open(os.path.join(os.path.dirname(many[0]), "new"), os.O_CREAT))
+begin("batch, the directory changed")
 assert not any(semlock.try_acquire_many(locks))
 begin("")
 """
@@ -289,9 +297,18 @@ def test_in_memory_the_default_needs_neither_a_sync_nor_a_mark(calls, part, expe
 
 
 def test_a_batch_reads_the_directory_and_asks_for_no_single_lock(calls):
-    batch = calls["batch"]
-    assert batch == ["openat", *["getdents64"] * (len(batch) - 2), "close"]
-    assert len(batch) < HELD / 20
+    ahead = {
+        "batch": ["openat", "stat", "fstatfs"],
+        "batch, the directory changed": ["stat", "openat", "stat"],
+    }
+    for name, first in ahead.items():
+        batch = calls[name]
+        assert batch == [*first, *["getdents64"] * (len(batch) - len(first) - 1), "close"]
+        assert len(batch) < HELD / 20
+
+
+def test_a_batch_reads_no_directory_that_is_as_before(calls):
+    assert calls["batch, the directory as before"] == ["stat"]
 
 
 WAITER = """

@@ -110,6 +110,25 @@ refused(errno.EROFS)
 """)
 
 
+def test_a_release_is_seen_where_the_times_of_two_changes_may_be_the_same(run):
+    """The directory's time tells nothing yet, right after a change."""
+    run("""
+mount("-t", "ramfs", "ramfs")  # the clock's tick: newer kernels give tmpfs and others a finer one
+paths = [os.path.join(where, f"{n}.lock") for n in range(70)]
+held, locks = ([semlock.Lock(path, durability="none") for path in paths] for _ in range(2))
+assert all(semlock.try_acquire_many(held))
+for number in range(2100):
+    lock = held[number % 70]
+    assert not any(semlock.try_acquire_many(locks))
+    lock.release()
+    assert semlock.try_acquire_many(locks) == [
+        other if other.path == lock.path else None for other in locks
+    ], number
+    locks[number % 70].release()
+    lock.acquire(timeout=0)
+""")
+
+
 def test_a_held_lock_on_a_filesystem_that_became_read_only_stays_held(run):
     run("""
 mount("-t", "tmpfs", "tmpfs")
