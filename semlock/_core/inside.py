@@ -1,14 +1,14 @@
 """What the package's own modules do with a lock, a status or a record beyond its public methods.
 
 They are functions, so that users see only the methods that are for them.  Only this module uses
-private names of other modules.  What stands on the way of each wait is made by ``attrgetter``,
-which needs no Python frame.
+private names of other modules.  What stands on the way of each wait is made by ``attrgetter``
+or ``methodcaller``, which need no Python frame.
 """
 
 from __future__ import annotations
 
 import sys
-from _operator import attrgetter
+from _operator import attrgetter, methodcaller
 
 from semlock._core import FAIR
 
@@ -47,16 +47,11 @@ def lay_out(*locks: Any) -> None:
             lock._lay_out()
 
 
-def try_once(lock: Any) -> int:
-    """Try a lock, unless waiters come first: the core's outcome."""
-    outcome: int = lock._try()
-    return outcome
+# Try a lock, unless waiters come first: the core's outcome.
+try_once: Callable[[Any], int] = methodcaller("_try")
 
-
-def try_anyway(lock: Any) -> int:
-    """Try a lock, for a caller whose turn it is: the core's outcome."""
-    outcome: int = lock._try_again()
-    return outcome
+# The same for a caller whose turn it is.
+try_anyway: Callable[[Any], int] = methodcaller("_try_again")
 
 
 def has_won(lock: Any, outcome: int, frame: FrameType) -> bool:

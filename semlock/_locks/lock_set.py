@@ -97,7 +97,12 @@ class LockSet(Candidates, Generic[L]):
                     inside.native(lock).serial if isinstance(lock, BaseLock) else lock.held
                 )
                 try:
-                    outcome = _attempt(lock, frame)
+                    if type(lock).try_acquire is not BaseLock.try_acquire:
+                        outcome = capi.OK if lock.try_acquire() else HELD
+                    elif (outcome := inside.try_once(lock)) != HELD and not (
+                        outcome == TURN and inside.is_fair(lock)
+                    ):
+                        outcome = capi.OK if inside.has_won(lock, outcome, frame) else HELD
                 except OSError:
                     self._ready[lock] = told  # after the others
                     won.pop()
@@ -202,16 +207,6 @@ class LockSet(Candidates, Generic[L]):
                 return lock
             await self.wait_async()
         raise StopAsyncIteration
-
-
-def _attempt(lock: Any, frame: FrameType) -> int:
-    """Try a lock once, without a pause: OK, TURN (free for another waiter) or HELD."""
-    if type(lock).try_acquire is BaseLock.try_acquire:
-        outcome = inside.try_once(lock)
-        if outcome == HELD or (outcome == TURN and inside.is_fair(lock)):
-            return outcome
-        return capi.OK if inside.has_won(lock, outcome, frame) else HELD
-    return capi.OK if lock.try_acquire() else HELD
 
 
 _sets: WeakSet[LockSet[Any]] = WeakSet()
