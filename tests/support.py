@@ -60,6 +60,8 @@ KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 PATIENCE = 30.0
 # A number that is no process's, of a holder that is none of this one's.
 STRANGER = 2**22 + 1
+# The name of this machine, as records have it.
+HOST = os.environ.get("COMPUTERNAME", "") if sys.platform == "win32" else os.uname().nodename
 
 _HEAD = struct.Struct("=I")
 
@@ -119,9 +121,9 @@ def chance_of_the_day() -> random.Random:
 
 
 def iso(seconds: float) -> str:
-    """Write a time as Node does."""
-    utc = dt.datetime.fromtimestamp(seconds, dt.timezone.utc)
-    return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Write a time as Node does.  On Windows fromtimestamp() ends with the year 3000."""
+    utc = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)  # noqa: DTZ001
+    return utc.isoformat(timespec="milliseconds") + "Z"
 
 
 def wait_until(condition, what: str, timeout: float = PATIENCE) -> None:

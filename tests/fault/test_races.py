@@ -415,10 +415,11 @@ def test_a_lock_that_reuses_the_judged_inode_is_not_removed(actor, path):
 
 
 def test_the_path_is_seen_before_the_bytes(actor, path):
-    holder, robber = actor(), actor()
+    holder = actor()
     holder.do("keep_a_claim(path)")
     for number in range(1, 20):
         holder.do("lock.acquire(timeout=0)")
+        robber = actor()
         rob = STOPS.thief(robber, holder.do("lock.token"))
         assert robber.begin(rob, stop_before(STOPS.GUARD), stop_before(nth=number + 1))
         holder.do("lock.release()")

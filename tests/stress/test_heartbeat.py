@@ -99,7 +99,7 @@ def test_of_threads_that_are_started_at_once_one_runs(tmp_path):
     """A signal's handler, or another thread, acquires a lock while the first thread is started."""
     with Child(_SETUP) as child:
         child.run(f"""
-first, second = [Watched(f"{tmp_path}/{{n}}.lock", heartbeat=0.002) for n in (1, 2)]
+first, second = [Watched({str(tmp_path)!r} + f"/{{n}}", heartbeat=0.002) for n in (1, 2)]
 start, threads = threading.Thread.start, []
 
 def start_in_between(thread):

@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import re
-import socket
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from faultlib import mark_unfinished
 from semlock import policy, retry, sidecar
 from semlock.sidecar import RetryOptions, SidecarLock, acquire_file_lock
 from support import (
+    HOST,
     Child,
     content_of,
     in_a_fork,
@@ -153,7 +153,7 @@ class TestThePayload:
             payload = json.loads(content_of(lock_file))
         assert list(payload) == ["pid", "host", "createdAt"]
         assert payload["pid"] == os.getpid()
-        assert payload["host"] == socket.gethostname()
+        assert payload["host"] == HOST
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", payload["createdAt"])
 
     def test_is_the_callers(self, target, lock_file):

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import socket
 import sys
 
 import pytest
@@ -18,9 +17,7 @@ from semlock._systems.task_owner import (
     kind_of,
 )
 from semlock.task import LockOwner, TaskLock, owner_for, ttl_for
-from support import set_time
-
-HOST = socket.gethostname()
+from support import HOST, set_time
 
 
 @pytest.fixture(autouse=True)
