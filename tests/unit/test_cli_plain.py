@@ -16,7 +16,7 @@ from semlock._cli import PLAIN, UsageError, plain, read_plain
 from semlock._cli.parsing import parse
 from semlock._core import compiled, inside
 from semlock._core.identity import other_process
-from support import Strike, chance_of_the_day, in_a_fork
+from support import Strike, in_a_fork
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows takes the whole way")
 
@@ -211,8 +211,8 @@ def test_the_short_way_does_what_the_whole_way_does(tmp_path):
 
 
 def strikes(operation):
-    """Interrupt an operation at each fourth bytecode of ``plain.py``, others each day."""
-    for at in itertools.count(chance_of_the_day().randint(1, 4), 4):
+    """Interrupt an operation at each bytecode of ``plain.py``."""
+    for at in itertools.count(1):
         strike = Strike(at, operation, ("_cli/plain.py",))
         yield strike
         if not strike.struck:
