@@ -61,8 +61,11 @@ class Several:
         self.locks = sorted(locks, key=lambda lock: lock.path)
         self.is_mine = is_mine
 
-    def let_go(self) -> None:
+    def let_go(self, behind: Any = None) -> None:
+        """Release all that are held, or those behind one of them in the order of all programs."""
         for lock in reversed(self.locks):
+            if lock is behind:
+                break
             if self.is_mine(lock):
                 inside.end(lock)
 
@@ -93,7 +96,10 @@ class Several:
                     yield from inside.acquiring(missing, left, frame)
                 else:
                     # Where all of them are in use all the time, they are hardly ever free at once.
-                    # So the held ones are kept for a bounded time, which grows.
+                    # So the held ones are kept for a bounded time, which grows.  Only those before
+                    # the missing one: then callers that wait here wait for each other in no circle,
+                    # which would last as long as that time.
+                    self.let_go(behind=missing)
                     yield from self._patiently(missing, left, patience, frame)
                 patience = min(max(2 * patience, _FIRST_PATIENCE), _LONGEST_PATIENCE)
         except BaseException:

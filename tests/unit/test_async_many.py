@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import random
 import sys
 import threading
 import types
@@ -554,6 +555,22 @@ def test_tasks_that_want_all_in_any_order_come_to_an_end(path):
 
     run(main)
     assert len(count) == 20
+
+
+def test_a_crowd_of_tasks_that_want_some_of_a_few_waits_in_no_circle(path):
+    paths = [f"{path}.{name}" for name in "abc"]
+
+    async def work(seed):
+        chance = random.Random(seed)
+        for _ in range(5):
+            locks = [AsyncLock(name, durability="none") for name in chance.sample(paths, 2)]
+            async with acquire_all_async(locks, timeout=3):
+                await asyncio.sleep(0.001)
+
+    async def main():
+        await asyncio.gather(*map(work, range(14)))
+
+    run(main)
 
 
 def test_a_task_cancelled_while_it_holds_some_lets_go_of_them(path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -417,6 +418,21 @@ class TestAll:
                 stop.set()
 
         in_threads(want, *(lambda p=p: busy(p) for p in paths for _ in range(2)))
+
+    def test_a_crowd_that_wants_some_of_a_few_waits_in_no_circle(self, tmp_path):
+        """Each circle would last as long as some are kept while another is waited for."""
+        paths = [str(tmp_path / name) for name in "abc"]
+
+        def work(seed):
+            chance = random.Random(seed)
+            for _ in range(10):
+                locks = [
+                    semlock.Lock(path, durability="none") for path in chance.sample(paths, 2)
+                ]
+                with semlock.acquire_all(locks, timeout=3):
+                    time.sleep(0.001)
+
+        in_threads(*(lambda seed=seed: work(seed) for seed in range(16)))
 
     def test_refuses_what_would_wait_for_itself(self, tmp_path):
         path = str(tmp_path / "a")
