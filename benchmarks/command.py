@@ -33,10 +33,8 @@ all rounds. A call of `run`, `try`, `release` or `status` should take at most {_
 time of `python -c pass`. `tests/unit/test_cli_cost.py` lists the modules that such a call imports,
 and bounds its system calls.
 
-What `run` costs beyond that: the command itself, a fork of Python before the lock is taken, so that
-the record can name the process that will be the command, and the import of three compiled modules
-(sockets, by which that process is told to begin, cffi and the core) and of ten small ones. Each
-page of memory that semlock writes to between the fork and the start of the command is copied first.
+What `run` costs beyond that: the start of the command, which the core makes without a copy of
+Python's memory, and the import of two compiled modules (cffi and the core) and of ten small ones.
 """
 
 

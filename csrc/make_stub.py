@@ -61,6 +61,8 @@ END = """\
     def new(self, kind: Literal["int64_t *"]) -> Array[int]: ...
     @overload
     def new(self, kind: Literal["char[]"], size: int | bytes) -> Bytes: ...
+    @overload
+    def new(self, kind: Literal["char *[]"], given: Iterable[Bytes]) -> Array[Bytes]: ...
     def new_allocator(
         self, *, should_clear_after_alloc: bool
     ) -> Callable[[Literal["char[]"], int], Bytes]: ...
@@ -82,7 +84,7 @@ def python_type(declared: str) -> str:
     if base == "void":
         return "None"
     if base == "char" and stars:
-        return "Bytes"
+        return "Array[Bytes]" if stars > 1 else "Bytes"
     if base.startswith("semlock_"):
         return f"Array[{base}]" if stars > 1 else base
     return "Array[int]" if stars else "int"

@@ -76,6 +76,7 @@
  *   semlock_events_read    how many marks were read
  *   semlock_folder_watch   the mark of the directory; an error where none is watched
  *   semlock_folder_changes how many changes were read
+ *   semlock_spawn          0: the command runs, and is the holder; an error: it doesn't run
  *   semlock_identify, semlock_start_time
  *                          0
  *   semlock_boot_number, semlock_boot_time, semlock_life, semlock_busy,
@@ -576,6 +577,18 @@ typedef struct {
     int32_t length; /* of the name; it is followed by a zero */
 } semlock_change;
 
+/* What semlock_spawn runs.  Both lists end with NULL; of signals the lowest bit is number 1.
+ */
+typedef struct {
+    char **places;     /* where the command's file may be, in the order of trying */
+    char **words;      /* "/bin/sh", and then the command's name and its arguments */
+    int32_t number;    /* the lock gets this descriptor, or the next that is free, */
+    int32_t otherwise; /* or of these, where there are no such numbers */
+    uint64_t blocked;
+    uint64_t ignored;
+    uint64_t defaults;
+} semlock_command;
+
 void semlock_set_path(semlock_lock *lock, const char *path, int32_t length);
 int semlock_try(semlock_lock *lock, semlock_pool *pool);
 void semlock_try_many(semlock_lock **locks, char *outcomes, int32_t *errors, int32_t count,
@@ -635,6 +648,7 @@ int64_t semlock_folder_watch(int64_t events, const char *directory);
 void semlock_folder_unwatch(int64_t events, int64_t mark);
 int semlock_folder_changes(int64_t events, int64_t life, semlock_pool *pool, char *buffer,
                            int32_t size, semlock_change *changes);
+int semlock_spawn(const semlock_command *command, semlock_lock *lock, int64_t *pid);
 int semlock_identify(semlock_process *process);
 uint64_t semlock_boot_number(const char *boot);
 int semlock_start_time(int64_t pid, int64_t *start);

@@ -84,6 +84,7 @@ def sources(platform: str = sys.platform) -> list[str]:
             "linux/events.c",
             "linux/tickets.c",
             "linux/folders.c",
+            "linux/spawn.c",
         ]
     return [*SHARED, *POSIX, "bsd/system.c", "bsd/process.c", *KQUEUE]
 

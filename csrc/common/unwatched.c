@@ -1,4 +1,5 @@
-/* Systems on which directories are not watched: the caller looks at them by the clock. */
+/* Systems on which directories are not watched: the caller looks at them by the clock.  Nor
+ * does the core start commands there. */
 #include "core.h"
 
 int64_t
@@ -27,4 +28,13 @@ semlock_folder_changes(int64_t events, int64_t life, semlock_pool *pool, char *b
     (void)size;
     (void)changes;
     return 0;
+}
+
+int
+semlock_spawn(const semlock_command *command, semlock_lock *lock, int64_t *pid)
+{
+    (void)command;
+    (void)lock;
+    *pid = 0;
+    return SEMLOCK_BAD_ARGUMENT;
 }

@@ -9,10 +9,6 @@ if TYPE_CHECKING:
     from semlock._cli.child import Started
 
 
-def interruptible() -> None:
-    """Let Ctrl-C end a wait, which it does anyway."""
-
-
 class Child:
     """A command that ``run`` starts."""
 
@@ -27,7 +23,7 @@ class Child:
         import signal  # noqa: PLC0415 - when the lock is held, not before
         import subprocess  # noqa: PLC0415
 
-        from semlock._cli.child import failure  # noqa: PLC0415 - that imports this one
+        from semlock._cli.passing import failure  # noqa: PLC0415 - while it is needed
 
         # A console sends Ctrl-C to the command too, which decides what to do.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from semlock._cli import BAD, UsageError, child
+from semlock._cli import BAD, UsageError, child, passing
 from semlock._cli.engines import connected, reading
 from semlock._cli.output import describe_refusal, print_json, say
 from semlock._cli.plain import readable
@@ -37,7 +37,7 @@ def run(options: Options) -> int:
     url, names = reading(options)
     if len(set(names)) < len(names):
         raise UsageError("a lock is named twice, which would wait for itself", find("run"))
-    child.interruptible()
+    passing.interruptible()
     # Before there are threads: it forks.  Nothing renews the lease of a killed semlock.
     command = child.Child(options.command, dies=options.on_lost != "warn")
     try:

@@ -173,9 +173,9 @@ def _print_status(found: LockStatus, options: Options) -> None:
 
 def wait(options: Options) -> int:
     """Wait until a lock is free."""
-    from semlock._cli import child  # noqa: PLC0415 - for those that wait
+    from semlock._cli import passing  # noqa: PLC0415 - for those that wait
 
-    child.interruptible()
+    passing.interruptible()
     url, names = reading(options)
     with connected(url) as space, Teller(quiet=options.quiet) as teller:
         lock = space.Lock(names[0])

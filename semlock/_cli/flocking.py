@@ -11,7 +11,7 @@ import os
 import sys
 from time import monotonic
 
-from semlock._cli import child
+from semlock._cli import child, passing
 from semlock._cli.flock_verb import FLOCK
 from semlock._core import capi, inside
 from semlock._core.errors import LockTimeoutError
@@ -273,7 +273,7 @@ else:
             if call.unlock:
                 call_flock(fd, LOCK_UN)
                 return
-            child.interruptible()
+            passing.interruptible()
             lock = KernelLock.from_fd(fd, shared=call.shared)
             lock.acquire(timeout=limit)
             # From now on it belongs to the open file, and not to this process.
@@ -314,4 +314,4 @@ else:
             finally:
                 os._exit(_UNAVAILABLE)
         _, status = os.waitpid(pid, 0)
-        return child.exit_code(status)
+        return passing.exit_code(status)

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from semlock._cli import HELD, OK, Options, UsageError, child, systems
+from semlock._cli import HELD, OK, Options, UsageError, passing, systems
 from semlock._cli.output import describe_refusal, print_json, say
 from semlock._cli.plain import living_owner, owner_of, readable, stranger
 from semlock._cli.running import (
@@ -76,7 +76,7 @@ def attempt(options: Options) -> int:
 
 def acquire(options: Options) -> int:
     """Take the lock for its owner, waiting for it."""
-    child.interruptible()
+    passing.interruptible()
     owner = living_owner(options)
     lock, name = _lock_for(owner, options)
     if options.allow:
@@ -94,7 +94,7 @@ def acquire(options: Options) -> int:
 
 def reclaim(options: Options) -> int:
     """Take a task lock for its owner, also from a holder if there is a reason."""
-    child.interruptible()
+    passing.interruptible()
     if options.emergency:
         if options.purpose not in (None, "emergency"):
             from semlock._cli.table import find  # noqa: PLC0415

@@ -7,7 +7,7 @@ import os
 import sys
 from time import monotonic
 
-from semlock._cli import AUTO, BAD, HELD, OK, OWN, Options, child
+from semlock._cli import AUTO, BAD, HELD, OK, OWN, Options, passing
 from semlock._cli.output import (
     as_lines,
     describe,
@@ -107,7 +107,7 @@ def print_fields(fields: dict[str, Any]) -> None:
 
 def wait(options: Options) -> int:
     """Wait until a lock is free, without taking it."""
-    child.interruptible()
+    passing.interruptible()
     eye = eye_of(options)
     end = None if options.timeout is None else monotonic() + options.timeout
     with Teller(quiet=options.quiet) as teller:

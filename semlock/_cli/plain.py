@@ -16,11 +16,15 @@ from semlock._core.records import decode_text, encode_text
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from semlock._cli import Options
-    from semlock._cli.child import Child
     from semlock._core.compiled import semlock_lock
     from semlock._core.identity import Process
     from semlock._core.records import LockInfo
+
+# Whether the core starts commands here.
+_SPAWNS = sys.platform.startswith(("linux", "android"))
 
 
 class _Plain:
@@ -70,17 +74,25 @@ def run(options: Options) -> int:
         from semlock._cli import running  # noqa: PLC0415 - it has all of the verb
 
         follows = running.follows(options)
-    from semlock._cli import child  # noqa: PLC0415 - for those who run a command
+    from semlock._cli import passing  # noqa: PLC0415 - for those who run a command
 
-    child.interruptible()
+    passing.interruptible()
+    if plain and _SPAWNS:
+        code = _run_at_once(options, this_process(), lambda lock: _as_holder(options, lock))
+        if code is not None:
+            return code
+    from semlock._cli import child  # noqa: PLC0415 - not for a lock that is free
+
     # The core is there before the fork: after it each page that is written to is copied first.
     command = child.Child(options.command)
     try:
         owner = None
         if follows and command.pid is not None:
             owner = other_process(command.pid)
-            if plain:
-                code = _run_at_once(options, command, owner)
+            if plain and not _SPAWNS:
+                code = _run_at_once(
+                    options, owner, lambda lock: command.run(lambda: None, inherited([lock]))
+                )
                 if code is not None:
                     return code
         from semlock._cli import running  # noqa: PLC0415 - it has all of the verb
@@ -90,7 +102,9 @@ def run(options: Options) -> int:
         command.end()
 
 
-def _run_at_once(options: Options, command: Child, owner: Process) -> int | None:
+def _run_at_once(
+    options: Options, owner: Process, run: Callable[[semlock_lock], int | None]
+) -> int | None:
     """Run a command under a lock that is free: its exit code; ``None`` if the lock isn't."""
     tag = readable(options.tag if options.tag is not None else options.command[0])
     lock = _Plain(options.lock, owner, tag, guarded=True)
@@ -98,16 +112,30 @@ def _run_at_once(options: Options, command: Child, owner: Process) -> int | None
         if not lock.take():
             return None
         knows = bool(lock.native.file.witness)
-        code = command.run(lambda: None, inherited([lock.native]))
+        code = run(lock.native)
         outcome = lock.end()
     except BaseException:
         lock.end()
         raise
-    if outcome != OK:
+    if code is not None and outcome != OK:
         from semlock._cli import running  # noqa: PLC0415 - it was lost, most likely
 
         return running.ended(options, lock.native, outcome, code, knows=knows)
     return code
+
+
+def _as_holder(options: Options, lock: semlock_lock) -> int | None:
+    """Run the command as the holder of a lock that this process has taken, if that is possible.
+
+    Should semlock be killed meanwhile, the kernel's lock shows that the lock has a holder.
+    """
+    from semlock._cli import passing  # noqa: PLC0415 - it is there already
+
+    if sys.platform == "win32":
+        return None
+    if lock.file.witness != capi.WITNESSED or lock.file.length > capi.REWRITE_LIMIT:
+        return None
+    return passing.run_as_holder(options.command, lock)
 
 
 def inherited(locks: list[semlock_lock]) -> list[int]:

@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:  # pragma: no cover - only in a broken inst
     ) from error
 
 from semlock._core import *  # noqa: F403 - they are C's too
-from semlock._core import CHANGED, FREE, HELD, OK
+from semlock._core import CHANGED, FREE, OK
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -182,39 +182,6 @@ class Record:
 def token_of(lock: semlock_lock) -> bytes:
     """Read the token of the lock's last win."""
     return ffi.buffer(lock.token, 32)[:]
-
-
-class Batch:
-    """The outcomes of many tries in one call; their memory exists before the call begins."""
-
-    __slots__ = ("_errors", "_locks", "_outcomes", "count")
-
-    def __init__(self, locks: Sequence[semlock_lock]) -> None:
-        self.count = len(locks)
-        self._locks = ffi.new("semlock_lock *[]", locks)
-        self._errors = ffi.new("int32_t[]", self.count)
-        self._outcomes = ffi.new("char[]", bytes((HELD,)) * self.count)
-
-    def run(self, *, anyway: bool = True) -> None:
-        """Try all locks without the GIL; ``anyway`` ignores waiters, except for fair locks."""
-        self._run(lib.SEMLOCK_ANYWAY if anyway else lib.SEMLOCK_IN_TURN)
-
-    def look(self) -> bytes:
-        """Look at all locks, and list FREE, HELD and LOOK."""
-        self._run(lib.SEMLOCK_ONLY_LOOK)
-        return self.outcomes
-
-    def _run(self, how: int) -> None:
-        lib.semlock_try_many(self._locks, self._outcomes, self._errors, self.count, how, POOL)
-
-    @property
-    def outcomes(self) -> bytes:
-        """List the outcomes; 255 stands for an error."""
-        return ffi.buffer(self._outcomes, self.count)[:]
-
-    def error(self, index: int) -> int:
-        """Give the native error of one try."""
-        return self._errors[index]
 
 
 class Instance:
@@ -382,6 +349,30 @@ def start_time(pid: int) -> int:
     """Give the start time of a process, in the system's unit; 0 if it is unknown."""
     start = ffi.new("int64_t *")
     return start[0] if lib.semlock_start_time(pid, start) == 0 else 0
+
+
+def spawn(
+    lock: semlock_lock,
+    places: list[str],
+    words: Sequence[str],
+    numbers: tuple[int, int],
+    signals: tuple[int, int, int],
+) -> tuple[int, int]:
+    """Start a command that is the holder of a held lock: its process, and 0 or why it doesn't run.
+
+    ``signals`` are those that it has blocked, ignored and with their default, each in one number.
+    """
+    texts = [ffi.new("char[]", os.fsencode(text)) for text in (*places, "/bin/sh", *words)]
+    command, pid = ffi.new("semlock_command *"), ffi.new("int64_t *")
+    kept = [
+        ffi.new("char *[]", [*part, ffi.NULL])
+        for part in (texts[: len(places)], texts[len(places) :])
+    ]
+    command.places, command.words = kept
+    command.number, command.otherwise = numbers
+    command.blocked, command.ignored, command.defaults = signals
+    outcome = lib.semlock_spawn(command, lock, pid)
+    return pid[0], outcome
 
 
 def os_error(code: int, path: bytes | str) -> OSError:

@@ -16,7 +16,8 @@ from _thread import RLock
 from collections import OrderedDict
 from itertools import takewhile
 
-from semlock._core import capi, inside
+from semlock._core import inside
+from semlock._core.batch import Batch
 from semlock._core.capi import FREE, HELD, LOOK, TURN, now_ns
 from semlock._core.changes import (
     ANY,
@@ -350,7 +351,7 @@ class Candidates:
     def _look(self, locks: Iterable[Any]) -> None:
         """Look at some locks, and note which ones may be free."""
         owners = [(lock, part) for lock in locks for part in parts_of(lock)]
-        outcomes = capi.Batch([inside.native(part) for _, part in owners]).look()
+        outcomes = Batch([inside.native(part) for _, part in owners]).look()
         if outcomes.count(HELD) == len(outcomes):
             return
         for (lock, part), outcome in zip(owners, outcomes, strict=True):

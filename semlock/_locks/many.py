@@ -7,6 +7,7 @@ from bisect import bisect_left
 from time import monotonic
 
 from semlock._core import capi, explain, inside, waits
+from semlock._core.batch import Batch
 from semlock._core.capi import HELD, NESTED, OK, this_thread
 from semlock._core.seconds import checked_timeout
 from semlock._locks import mine
@@ -104,7 +105,7 @@ def _lock_at(path: Any) -> Lock:
 def try_many(locks: list[Any], frame: FrameType, *, anyway: bool = True) -> list[Any]:
     """Try many locks in one call of the core: each that was taken, else ``None``."""
     inside.lay_out(*locks)
-    batch = capi.Batch(list(map(inside.native, locks)))
+    batch = Batch(list(map(inside.native, locks)))
     result: list[Any] = [None] * len(locks)
     try:
         batch.run(anyway=anyway)

@@ -12,7 +12,8 @@ import sys
 import pytest
 
 import semlock
-from semlock._core import capi, registry
+from semlock._core import registry
+from semlock._core.batch import Batch
 from support import Child
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -246,7 +247,7 @@ def test_many_tries_in_several_directories_each_look_at_their_own(tmp_path):
             for lock in locks:
                 lock._lay_out()
             # Without the second look that a lock seen held for the first time is worth.
-            batch = capi.Batch([lock._native for lock in locks])
+            batch = Batch([lock._native for lock in locks])
             batch.run()
             won = [
                 path for path, outcome in zip(paths, batch.outcomes, strict=True) if not outcome
