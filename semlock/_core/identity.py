@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import sys
 
-from semlock._core import capi, waits
+from semlock._core import capi
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Literal, TypeAlias
 
     from semlock._core.capi import Instance
@@ -56,6 +57,9 @@ class Process:
         self.host = host
 
 
+# Forgets the parent's state in a process that C code has forked; the registry sets it.
+follow_fork: Callable[[], object] = int
+
 _this_process: tuple[int, Process] | None = None  # with the value of capi.life() for it
 
 
@@ -70,7 +74,7 @@ def this_process() -> Process:
     global _this_process  # noqa: PLW0603 - a cache
     life = capi.life_of(capi.POOL)
     if _this_process is None or _this_process[0] != life:
-        waits.follow_fork()  # before the first record of a process that C code has forked
+        follow_fork()  # before the first record of a process that C code has forked
         pid, start, pidns, timens, boot = capi.identify()
         if timens == _INITIAL_TIME_NAMESPACE:
             timens = 0

@@ -7,7 +7,7 @@ import os
 import sys
 from _weakref import ref
 
-from semlock._core import capi, events, inside, waits
+from semlock._core import capi, events, identity, inside, waits
 from semlock._core.paths import PREFIX
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -95,7 +95,7 @@ def follow_fork() -> None:
         forget()
 
 
-waits.follow_fork = follow_fork
+identity.follow_fork = follow_fork
 
 
 def release_now(lock: InFiles) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from _weakref import ref
 
+from semlock._core import identity
 from semlock._core.capi import LOOK, POOL, life_of, now_ns
 from semlock._core.compiled import ffi, lib
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from semlock._core.capi import Instance, Record
@@ -21,9 +22,7 @@ wait = lib.semlock_waiting_wait
 take = lib.semlock_waiting_take
 again = lib.semlock_waiting_again
 
-# Forgets the parent's state in a process that C code has forked; the registry sets it.  And which
-# of the processes that had this memory it was called in.
-follow_fork: Callable[[], object] = int
+# In which of the processes that had this memory ``identity.follow_fork`` was called.
 life = life_of(POOL)
 
 # The waits that are under way: they have descriptors.
@@ -64,7 +63,7 @@ class _Wait:
         fair: bool = False,
     ) -> None:
         if life_of(POOL) != life:
-            follow_fork()  # later, it would forget this wait too
+            identity.follow_fork()  # later, it would forget this wait too
         self._hub: Any = None
         self.count = len(locks)
         # When the wait began, by ``now_ns``: its rank in a queue.
