@@ -322,6 +322,7 @@ void semlock_waiting_bereft(semlock_waiting *waiting);
 void semlock_waiting_is_first(semlock_waiting *waiting, uint64_t before);
 /* Its steps, which each platform implements. */
 int semlock_waiting_once(semlock_waiting *waiting, semlock_pool *pool, int64_t until);
+int semlock_waiting_others_came(semlock_waiting *waiting, int32_t which, semlock_pool *pool);
 int64_t semlock_process_open(int64_t events, int64_t pid);
 void semlock_process_close(int64_t events, int64_t process);
 int semlock_path_is_free(const char *path);

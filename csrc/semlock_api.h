@@ -631,7 +631,7 @@ int semlock_waiting_take(semlock_waiting *waiting, semlock_lock *lock, semlock_p
 int semlock_waiting_told(semlock_waiting *waiting, const int64_t *marks, int32_t count);
 int semlock_waiting_follow(semlock_waiting *waiting, int64_t pid, int64_t start);
 void semlock_waiting_leave(semlock_waiting *waiting, semlock_pool *pool);
-int semlock_waiting_in_turn(const semlock_waiting *waiting, int fair);
+int semlock_waiting_in_turn(semlock_waiting *waiting, int fair, semlock_pool *pool);
 void semlock_waiting_due(semlock_waiting *waiting);
 void semlock_waiting_stop(semlock_waiting *waiting);
 void semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won);

@@ -65,8 +65,9 @@ judge(semlock_waiting *waiting, const semlock_lock *lock, semlock_pool *pool)
         return SEMLOCK_ARMED;
     }
     if (outcome == SEMLOCK_FREE || outcome == SEMLOCK_CHANGED) { /* it is gone */
-        return semlock_waiting_in_turn(waiting, lock->turns == SEMLOCK_FAIR) ? SEMLOCK_FREE
-                                                                             : SEMLOCK_ARMED;
+        return semlock_waiting_in_turn(waiting, lock->turns == SEMLOCK_FAIR, pool)
+                   ? SEMLOCK_FREE
+                   : SEMLOCK_ARMED;
     }
     return outcome == SEMLOCK_HELD ? outcome : SEMLOCK_LOOK;
 }
@@ -232,17 +233,32 @@ semlock_waiting_leave(semlock_waiting *waiting, semlock_pool *pool)
     waiting->queued = -1;
 }
 
-/* May the caller try now, without overtaking an earlier waiter? */
+/* May the caller try now, without overtaking an earlier waiter?  With a pool it is checked for
+ * a fair lock that no older ticket has come back since the queue was read: after a judgement,
+ * before which the lock was not seen free. */
 int
-semlock_waiting_in_turn(const semlock_waiting *waiting, int fair)
+semlock_waiting_in_turn(semlock_waiting *waiting, int fair, semlock_pool *pool)
 {
     const semlock_place *place = waiting->place;
+    int came;
 
+    if (pool != NULL) {
+        semlock_waiting_bind(waiting, pool);
+    }
     if (place == NULL || place->refused ||
         (waiting->queued >= 0 && waiting->queued != waiting->which)) {
         return 1;
     }
-    return place->ticket.handle != -1 ? place->before == 0 || place->out_of_turn : !fair;
+    if (place->ticket.handle == -1) {
+        return !fair;
+    }
+    if (pool == NULL || !fair || place->out_of_turn || place->before != 0) {
+        return place->before == 0 || place->out_of_turn;
+    }
+    semlock_enter(pool);
+    came = semlock_waiting_others_came(waiting, waiting->which, pool);
+    semlock_leave(pool);
+    return !came;
 }
 
 /* Watch for the end of the holder's process too: for holders whose file reports no death. */

@@ -31,7 +31,6 @@ int semlock_waiting_watch_over(semlock_waiting *waiting, semlock_pool *pool);
 int64_t semlock_waiting_next_safety(const semlock_waiting *waiting, const semlock_pool *pool);
 
 /* posix/arm.c */
-int semlock_waiting_others_came(semlock_waiting *waiting, int32_t which, semlock_pool *pool);
 int64_t semlock_waiting_tell_at(const semlock_place *place);
 
 /* posix/news.c */

@@ -107,3 +107,11 @@ semlock_still_first(semlock_waiting *waiting, int32_t which, semlock_pool *pool)
     place->due = 1;
     return semlock_stand_in_queue(waiting, pool);
 }
+
+int
+semlock_waiting_others_came(semlock_waiting *waiting, int32_t which, semlock_pool *pool)
+{
+    int outcome = semlock_still_first(waiting, which, pool);
+
+    return outcome != SEMLOCK_OK && outcome != SEMLOCK_FREE;
+}

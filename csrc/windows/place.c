@@ -120,6 +120,6 @@ semlock_place_leave(semlock_place *place, semlock_waiting *waiting, semlock_lock
     (void)won; /* every change of the queue wakes the next waiter, so no ticket is kept */
     lose_ticket(place);
     if (joined) {
-        semlock_queue_remove(&queue);
+        semlock_queue_leave(&queue, place->ticket.number);
     }
 }

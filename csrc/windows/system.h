@@ -89,6 +89,9 @@ void semlock_unwatch(int64_t *mark);
 int semlock_hears(const char *path);
 int semlock_sleep_on(const HANDLE *handles, DWORD count, int64_t left);
 
+/* windows/tickets.c */
+void semlock_queue_leave(const semlock_queue *queue, uint64_t number);
+
 /* windows/overtake.c: a place in a queue while others are before it. */
 int semlock_stand_in_queue(semlock_waiting *waiting, semlock_pool *pool);
 int semlock_still_first(semlock_waiting *waiting, int32_t which, semlock_pool *pool);

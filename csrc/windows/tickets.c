@@ -9,6 +9,7 @@
 #include "windows/system.h"
 
 #define TRANSIENT_TRIES 4 /* while the queue's directory is being deleted */
+#define READ_NS 50000000  /* so long a leaving waiter waits for readers of its ticket */
 
 /* Create the ticket of this name: 0 if it is ours, SEMLOCK_TAKEN if the name is taken, or an
  * error.  Errors pass while another process removes the directory. */
@@ -71,20 +72,53 @@ semlock_queue_make(const semlock_queue *queue)
     return error;
 }
 
-/* Remove the queue if it is empty. */
+/* Remove the queue if it is empty: 0, or an error. */
+static int
+remove_queue(const semlock_queue *queue)
+{
+    WCHAR room[SEMLOCK_PATH_ROOM];
+    int error = semlock_queue_path(room, queue);
+
+    for (int tries = 0; error == 0 && tries < TRANSIENT_TRIES; tries++) {
+        if (RemoveDirectoryW(room)) {
+            return 0;
+        }
+        error = semlock_last_error();
+        if (semlock_is_transient(error) && tries < TRANSIENT_TRIES - 1) {
+            semlock_yield(); /* others are reading it now */
+            error = 0;
+        }
+    }
+    return error;
+}
+
 void
 semlock_queue_remove(const semlock_queue *queue)
 {
-    WCHAR room[SEMLOCK_PATH_ROOM];
+    remove_queue(queue);
+}
 
-    if (semlock_queue_path(room, queue) != 0) {
-        return;
-    }
-    for (int tries = 0; tries < TRANSIENT_TRIES; tries++) {
-        if (RemoveDirectoryW(room) || !semlock_is_transient(semlock_last_error())) {
+/* The same after a ticket was closed.  If another process has it open, to read who waits, its
+ * name stays until that closes it too.  If its owner was the last waiter, nothing else would
+ * remove the queue then, so it gives a reader some time. */
+void
+semlock_queue_leave(const semlock_queue *queue, uint64_t number)
+{
+    WCHAR name[SEMLOCK_PATH_ROOM];
+    int64_t until = semlock_now_ns() + READ_NS;
+
+    for (;;) {
+        int in_time = semlock_now_ns() < until;
+        /* Asked before the removal: the reader could close the ticket in between. */
+        int there =
+            semlock_ticket_path(name, queue, number, "") == 0 && semlock_exists(name) == 1;
+        int error = remove_queue(queue);
+
+        if (!in_time ||
+            !(error == -ERROR_SHARING_VIOLATION || (error == -ERROR_DIR_NOT_EMPTY && there))) {
             return;
         }
-        semlock_yield(); /* others are reading it now */
+        Sleep(1);
     }
 }
 

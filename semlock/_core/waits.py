@@ -146,9 +146,12 @@ class _Wait:
         """How many waiters are before this one in its queue."""
         return 0 if self._place is None else self._place.ahead
 
-    def in_turn(self, *, fair: bool) -> bool:
-        """Tell whether a try now would overtake no earlier waiter."""
-        return bool(lib.semlock_waiting_in_turn(self.cdata, fair))
+    def in_turn(self, *, fair: bool, anew: bool = False) -> bool:
+        """Tell whether a try now would overtake no earlier waiter.
+
+        ``anew`` checks for a fair lock that no older ticket has come back since the queue was read.
+        """
+        return bool(lib.semlock_waiting_in_turn(self.cdata, fair, POOL if anew else ffi.NULL))
 
     @property
     def which(self) -> int:

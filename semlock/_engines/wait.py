@@ -75,9 +75,9 @@ class Wait(Stoppable):
         """Say for how many seconds it may go on; ``None`` if there is no end."""
         return None if self._end_at is None else self._end_at - monotonic()
 
-    def in_turn(self, *, fair: bool) -> bool:
+    def in_turn(self, *, fair: bool, anew: bool = False) -> bool:
         """Tell that the engine keeps the turns."""
-        del fair
+        del fair, anew
         return True
 
     def judged(self, seen: Any, again_at: int | None) -> None:

@@ -282,7 +282,8 @@ class BaseLock(Acquirable, LockObject):
             elif outcome < 0 and outcome != -errno.EINTR:
                 outcome = self._mend(outcome)
                 continue
-            if waiter is not None and not waiter.in_turn(fair=self._native.turns == FAIR):
+            fair = self._native.turns == FAIR
+            if waiter is not None and not waiter.in_turn(fair=fair, anew=True):
                 return False
             outcome = self._try_again()
         if outcome in _HAD:

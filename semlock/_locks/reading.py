@@ -278,7 +278,8 @@ class Reading(Sharable):
         writer = self._writer
         if not in_time:
             raise explain.timeout_error(writer, waiter.waited)
-        if waiter.judge is not False:
+        looked = waiter.judge is not False
+        if looked:
             inside.judge(writer, frame, may_wait=True, waiter=waiter)
         fair = inside.is_fair(writer)
-        return self._enter(before, frame) if waiter.in_turn(fair=fair) else None
+        return self._enter(before, frame) if waiter.in_turn(fair=fair, anew=looked) else None

@@ -228,14 +228,15 @@ class SlotLock(Acquirable):
         native = inside.native(self._locks[0])
         if native.by_object and native.reentrant and self._again(frame):
             return True  # another thread has won a slot by this object, which is held once more
-        in_turn = waiter.in_turn(fair=self._fair)
-        if waiter.said == LOOK:
-            # Later waiters judge too: the first one may be a stopped process.
-            free = inside.judge(self._locks[waiter.which], frame, may_wait=False, waiter=waiter)
-            return free and in_turn and self._try_all(frame, waiter)
+        looked = waiter.said == LOOK
+        # Later waiters judge too: the first one may be a stopped process.
+        if looked and not inside.judge(
+            self._locks[waiter.which], frame, may_wait=False, waiter=waiter
+        ):
+            return False
         if waiter.said == capi.FREE:
             self._last = waiter.which
-        return in_turn and self._try_all(frame, waiter)
+        return waiter.in_turn(fair=self._fair, anew=looked) and self._try_all(frame, waiter)
 
     def _try_all(self, frame: FrameType, waiter: Waiter | None) -> bool:
         """Try the slot that was used last, and then the others."""

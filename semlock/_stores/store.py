@@ -111,8 +111,11 @@ class Attempt(Protocol):
     def pause_async(self) -> Awaitable[bool]:
         """Sleep in the event loop, which goes on."""
 
-    def in_turn(self, *, fair: bool) -> bool:
-        """Tell whether a try now would overtake no waiter that came earlier."""
+    def in_turn(self, *, fair: bool, anew: bool = False) -> bool:
+        """Tell whether a try now would overtake no waiter that came earlier.
+
+        ``anew`` after a judgement: one may have come back meanwhile.
+        """
 
     def judged(self, seen: Any, again_at: int | None) -> None:
         """Skip this instance until it changes, or until that time of the store's clock."""

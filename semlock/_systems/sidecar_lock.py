@@ -211,7 +211,9 @@ class SidecarLock(Waiting):
         try:
             try:
                 while not manager.join():
-                    first = waiter is None or waiter.in_turn(fair=fair)
+                    first = waiter is None or waiter.in_turn(
+                        fair=fair, anew=waiter.said != capi.FREE
+                    )
                     if first and not manager.blocks():
                         attempt = self._attempt(
                             frame, manager, endless=endless,

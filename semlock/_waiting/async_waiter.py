@@ -169,12 +169,12 @@ class AsyncWaiter(Waiter):
                 self._wait.stand(self._queue, self._told())
         self._news = False
 
-    def in_turn(self, *, fair: bool) -> bool:
+    def in_turn(self, *, fair: bool, anew: bool = False) -> bool:
         """Tell whether a try now would overtake no waiter that came earlier."""
         if self._line is not None and self._line.first is not self:
             return False
         if self._wait is not None:
-            return self._wait.in_turn(fair=fair)
+            return self._wait.in_turn(fair=fair, anew=anew)
         return not fair and not self.must_make_way()
 
     def must_make_way(self) -> int:

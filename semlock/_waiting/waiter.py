@@ -172,9 +172,12 @@ class Waiter(Stoppable):
         """The index of the lock that may be free, or is to be judged."""
         return 0 if self._wait is None else self._wait.which
 
-    def in_turn(self, *, fair: bool) -> bool:
-        """Tell whether a try now would overtake no waiter that came earlier."""
-        return self._wait is None or self._wait.in_turn(fair=fair)
+    def in_turn(self, *, fair: bool, anew: bool = False) -> bool:
+        """Tell whether a try now would overtake no waiter that came earlier.
+
+        ``anew`` is for a caller that has judged the holder since the core has looked.
+        """
+        return self._wait is None or self._wait.in_turn(fair=fair, anew=anew)
 
     def served(self) -> None:
         """Note that this wait won one of several locks that share a queue."""

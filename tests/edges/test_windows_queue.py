@@ -10,8 +10,8 @@ import pytest
 import semlock
 import windows_calls
 from crowd import in_time, threads_that_wait, tickets, timed
-from faultlib import stop_before
-from support import Child, wait_until
+from faultlib import stop_after, stop_before
+from support import Child, share, wait_until
 from windows_calls import WindowsActor
 
 pytestmark = [
@@ -109,18 +109,44 @@ def test_those_who_were_suspended_have_the_lock_in_the_end_in_their_old_order(pa
     assert not [name for name in os.listdir(os.path.dirname(path)) if name.endswith(".queue")]
 
 
-def test_the_first_looks_whether_an_older_one_is_back_before_it_takes_the_lock(path):
+@contextlib.contextmanager
+def waiting_actor(path, *stops):
+    """Have an actor wait as the first, and give it and the holder; it stops before its sleep."""
     actor = WindowsActor(path)
+    holder = semlock.Lock(path)
     try:
         actor.have("mine", "semlock.Lock(path, fair=True)")
-        with semlock.Lock(path):
-            assert actor.begin("mine.acquire()", stop_before("WaitForMultipleObjects"))
+        holder.acquire()
+        assert actor.begin("mine.acquire()", stop_before("WaitForMultipleObjects"), *stops)
+        yield actor, holder
+    finally:
+        actor.close()
+
+
+@pytest.mark.parametrize(
+    "stops", [(), (stop_after("CreateFileW look"),)], ids=["it sleeps", "it looks at the lock"]
+)
+def test_the_first_looks_whether_an_older_one_is_back_before_it_takes_the_lock(path, stops):
+    with waiting_actor(path, *stops) as (actor, holder):
+        for _ in stops:
+            assert actor.go_on()
+        holder.release()
         actor.finish()
         since = actor.calls[actor.calls.index("WaitForMultipleObjects") :]
         actor.do("mine.release()")
-    finally:
-        actor.close()
     assert "FindFirstFileExW" in since[: since.index("SetFileInformationByHandle rename")]
+
+
+def test_the_last_waiter_removes_the_queue_though_its_ticket_is_being_read(path):
+    with waiting_actor(path, stop_after("RemoveDirectoryW")) as (actor, holder):
+        [ticket] = tickets(path)
+        with open(ticket, "rb", opener=share):
+            holder.release()
+            assert actor.go_on()
+            assert os.path.exists(os.path.dirname(ticket))
+        actor.finish()
+        assert not os.path.exists(os.path.dirname(ticket))
+        actor.do("mine.release()")
 
 
 def test_a_dead_holder_is_found_though_those_before_are_suspended(path):
