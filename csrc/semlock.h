@@ -345,11 +345,11 @@
  *   whose look takes long, waits longer: by eight times its lateness (counted up to 5
  *   milliseconds), and its steps grow by the lateness.  So behind 64 it is 0.3 seconds.
  *
- *   Without events the waiters behind check P every 0.2 seconds, all at the same moments,
- *   and after 0.6 seconds whether its holder lives.  One behind more than 8 that has waited
- *   for 3 seconds, or behind more than 128, uses one of 15 moments: so it needs up to 3.3
- *   seconds if all are stopped at once.
- *   FUSE reports changes here: threads check each second, the first every 0.1 seconds.
+ *   Without events those behind check P every 0.2 seconds, with the first at the same moments,
+ *   and after 0.6 whether its holder lives.  One behind more than 8 or before 64 that has
+ *   waited for 3 seconds, or behind more than 128, uses one of 15 moments, by its position: of
+ *   15 in a row one looks at each.  If all others are stopped, it needs up to 3.3 seconds.
+ *   FUSE reports changes here: threads check each second, the first every 0.1, later 0.2.
  *
  *   The winner out of turn passes by the tickets before its own.  The ticket of a dead owner
  *   is removed; any other is renamed with the suffix ".late", under which it delays no

@@ -443,9 +443,13 @@ typedef struct {
     uint64_t name_hash;
     const semlock_record *record; /* the content of the .who file */
     semlock_ticket ticket;
-    int64_t asked;   /* when the lock was asked for, 0: when joining */
-    uint64_t before; /* the ticket that is followed, 0: this one is first */
-    int32_t ahead;   /* how many were before this one when the queue was last read */
+    int64_t asked;      /* when the lock was asked for, 0: when joining */
+    int64_t joined_at;  /* when the ticket was made */
+    uint64_t before;    /* the ticket that is followed, 0: this one is first */
+    int32_t ahead;      /* how many were before this one when the queue was last read */
+    int32_t behind;     /* and behind it, */
+    int64_t counted;    /* when those were counted, 0 never */
+    int64_t counted_at; /* mtime of the queue then */
     int32_t due;
     int32_t told;
     int32_t unsure;

@@ -239,6 +239,7 @@ semlock_place_join(semlock_place *place)
         }
         if (error == 0) {
             place->ticket.number = number;
+            place->joined_at = semlock_now_ns();
             place->ticket.name_hash = place->name_hash;
             place->ticket.told = 0;
             if (place->ticket.ctime_ns == 0) {

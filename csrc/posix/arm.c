@@ -133,13 +133,15 @@ arm(semlock_waiting *waiting, semlock_pool *pool)
     return waiting->blind ? SEMLOCK_BLIND : SEMLOCK_ARMED;
 }
 
-/* When to write the .who file: not before the wait has lasted for a while. */
+/* When to write the .who file: not before the wait has lasted for a while.  The next one of a
+ * line of tasks has waited for long when it takes its ticket, and may have it only briefly. */
 int64_t
 semlock_waiting_tell_at(const semlock_place *place)
 {
-    return place == NULL || place->ticket.handle < 0 || place->ticket.told
-               ? 0
-               : place->asked + ALARM;
+    if (place == NULL || place->ticket.handle < 0 || place->ticket.told) {
+        return 0;
+    }
+    return (place->joined_at - place->asked > ALARM ? place->joined_at : place->asked) + ALARM;
 }
 
 /* When to look again without an event: the first of all times that are set. */
@@ -182,6 +184,34 @@ looks_by_clock(const semlock_waiting *waiting, int outcome)
            (waiting->place == NULL || waiting->place->before == 0);
 }
 
+/* Is this the one of all waiters that looks often?  Then it looks at moments at which the
+ * others look too.  Then a processor wakes less often, and the others see a free lock when the
+ * first one has seen it. */
+static int
+stands_first(const semlock_place *place)
+{
+    return place != NULL && place->ticket.handle >= 0 && place->before == 0;
+}
+
+/* When to look next without an event. */
+static int64_t
+pause_end(semlock_waiting *waiting)
+{
+    const semlock_place *place = waiting->place;
+    int64_t now = semlock_now_ns();
+    int hints = waiting->hints && waiting->events >= 0;
+    int64_t last = hints ? LAST_HINTED : LAST_PAUSE;
+
+    waiting->pause = waiting->pause == 0          ? FIRST_PAUSE
+                     : waiting->pause >= last / 2 ? last
+                                                  : waiting->pause * 2;
+    if (waiting->pause == last && stands_first(place)) {
+        return semlock_next_moment(place, now,
+                                   hints && now - place->asked > FRESH ? TICK : last);
+    }
+    return now + semlock_spread(waiting, waiting->pause);
+}
+
 /* Arrange that an event comes when something changes; or report that it has changed. */
 int
 semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
@@ -197,12 +227,7 @@ semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
     semlock_leave(pool);
     if ((outcome == SEMLOCK_BLIND || looks_by_clock(waiting, outcome)) &&
         waiting->pause_at == 0 && !waiting->unpaced) {
-        int64_t last = waiting->hints && waiting->events >= 0 ? LAST_HINTED : LAST_PAUSE;
-
-        waiting->pause = waiting->pause == 0          ? FIRST_PAUSE
-                         : waiting->pause >= last / 2 ? last
-                                                      : waiting->pause * 2;
-        waiting->pause_at = semlock_now_ns() + semlock_spread(waiting, waiting->pause);
+        waiting->pause_at = pause_end(waiting);
     }
     waiting->look_at = next_look(waiting);
     return outcome;

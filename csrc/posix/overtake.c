@@ -9,13 +9,12 @@
 #define SLOWER 8           /* PATIENCE grows by so many times the lateness, */
 #define SLOWEST 5000000    /* which is counted up to this */
 #define FEW 4              /* so many waiters read the queue to find the first */
-#define TICK 200000000     /* how often waiters behind check a lock without events: */
-#define NEAR 8             /* those with no more before them, */
-#define FAR 128            /* and, for some time, those with no more than these; */
-#define FRESH 3000000000   /* that time */
-#define RARELY 15          /* the others look at one of so many times */
-#define HINTED 5           /* one of so many if changes by this kernel are reported */
-#define RETRY 10000000     /* until the next look after a failed try out of turn */
+#define NEAR 8         /* without events, those with no more before them look at each TICK, */
+#define FAR 128        /* and, while FRESH, those with no more than these; */
+#define MANY 64        /* but not those with so many behind them, when no longer FRESH; */
+#define RARELY 15      /* the others look at one of so many */
+#define HINTED 5       /* one of so many if changes by this kernel are reported */
+#define RETRY 10000000 /* until the next look after a failed try out of turn */
 
 /* Behind 64 that are stopped, on however slow a machine. */
 _Static_assert(PATIENCE + SLOWER * SLOWEST + 6 * (STAGGER + SLOWEST) <= 300000000,
@@ -124,29 +123,54 @@ take_in_news(semlock_waiting *waiting)
     int64_t marks[MARKS];
     int count;
 
-    while (waiting->events >= 0 && !waiting->lent &&
+    /* What is heard was polled just now. */
+    while (waiting->events >= 0 && !waiting->lent && !semlock_waiting_hears_next(waiting) &&
            (count = semlock_events_read(waiting->events, marks, MARKS)) > 0) {
         semlock_waiting_told(waiting, marks, count);
     }
 }
 
-/* When to look at a lock that reports no events.  All its waiters look at the same moments:
- * wake-ups together cost half, because the processor is awake already.  To wake a process
- * costs more than what it does then, so most of a crowd uses only some of these moments, each
- * its own ones: together they look at nearly all. */
-static int64_t
-next_tick(const semlock_place *place, int hints)
+/* The first of the moments that are so far apart, after this time.  All waiters for a lock
+ * have the same ones: wake-ups together cost half, because the processor is awake already. */
+int64_t
+semlock_next_moment(const semlock_place *place, int64_t after, int64_t apart)
 {
     int64_t phase = (int64_t)(place->name_hash % TICK);
-    int64_t now = semlock_now_ns();
-    int64_t tick = (now + phase) / TICK + 1;
-    int64_t each = place->ahead > NEAR && (place->ahead > FAR || now - place->asked > FRESH)
-                       ? RARELY
-                   : hints ? HINTED
-                           : 1;
 
-    tick += each - 1 - (int64_t)((place->ticket.number + (uint64_t)tick) % (uint64_t)each);
-    return tick * TICK - phase;
+    return ((after + phase) / apart + 1) * apart - phase;
+}
+
+/* Are there so many behind that their looks are enough?  The queue is read again only if it
+ * has changed, and not in each moment that it does. */
+static int
+many_are_behind(semlock_place *place, int64_t now)
+{
+    semlock_queue queue = semlock_queue_of_place(place);
+    semlock_survey seen = {.above = place->ticket.number, .below = UINT64_MAX};
+
+    if ((place->counted == 0 || now - place->counted > FRESH) &&
+        (place->counted_at == 0 || semlock_place_changed_at(place) != place->counted_at)) {
+        place->behind = semlock_survey_read(&queue, &seen) == 0 ? seen.count : 0;
+        place->counted_at = seen.at;
+        place->counted = now;
+    }
+    return place->behind >= MANY;
+}
+
+/* When to look at a lock that reports no events.  To wake a process costs more than what it
+ * does then, so most of a crowd uses only some of the moments: each its own ones by its
+ * position, so at each moment one of RARELY in a row looks. */
+static int64_t
+next_tick(semlock_place *place, int hints)
+{
+    int64_t now = semlock_now_ns();
+    int64_t next = semlock_next_moment(place, now, TICK);
+    int fresh = now - place->asked <= FRESH;
+    int rarely =
+        place->ahead > FAR || (!fresh && (place->ahead > NEAR || many_are_behind(place, now)));
+    int64_t each = rarely ? RARELY : hints ? HINTED : 1;
+
+    return next + (each - 1 - (next / TICK + place->ahead) % each) * TICK;
 }
 
 /* Some time after an event, check that the waiters before us use the lock: SEMLOCK_FREE if we

@@ -25,7 +25,10 @@ semlock_waiting_next_safety(const semlock_waiting *waiting, const semlock_pool *
         about *= 4; /* it looks at P by its pauses, and the end of the holder is reported */
     }
     /* From two thirds of it to four thirds. */
-    return semlock_now_ns() + about / 3 + semlock_spread(waiting, about * 2 / 3);
+    about = semlock_now_ns() + about / 3 + semlock_spread(waiting, about * 2 / 3);
+    return place != NULL && place->ticket.handle >= 0 && pool->safety == 0
+               ? semlock_next_moment(place, about, TICK)
+               : about;
 }
 
 /* Get an event source if one is available. */

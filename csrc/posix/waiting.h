@@ -8,6 +8,10 @@
 #define LAST_RECHECK 30000000 /* longer than a kernel needs to complete what it reported */
 #define ALARM 120000000       /* from an event of P to a check that it is used */
 #define MARKS 64
+#define TICK                                                                                  \
+    200000000            /* between the moments at which the waiters for a lock look together \
+                          */
+#define FRESH 3000000000 /* a wait that has lasted longer looks less often */
 
 /* posix/look.c */
 void semlock_waiting_recheck_in(semlock_waiting *waiting, int64_t nanoseconds);
@@ -25,6 +29,7 @@ void semlock_kernel_asked(semlock_watch *watch);
 
 /* posix/overtake.c */
 int64_t semlock_spread(const void *who, int64_t span);
+int64_t semlock_next_moment(const semlock_place *place, int64_t after, int64_t apart);
 int semlock_waiting_watch_over(semlock_waiting *waiting, semlock_pool *pool);
 
 /* posix/wait.c */

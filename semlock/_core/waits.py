@@ -206,6 +206,10 @@ class _Wait:
         for watch in self._watches:
             watch.judged_ino = 0
 
+    def spare_look(self) -> None:
+        """Join the queue without a look at the holder."""
+        self.cdata.looked = 1
+
     def judged(self, index: int, seen: Instance) -> None:
         """Skip this instance, which was judged and must stay, until it changes."""
         watch = self._watches[index]

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from semlock._waiting.sleeping import Sleeper
     from semlock._waiting.waiter import Schedule
 
-# How often the file at the path may change while a ticket is taken.
-_LOOKS = 3
-
 # A timeout that is longer never ends.
 _ENDLESS = 1e9
 
@@ -146,15 +143,9 @@ class AsyncWaiter(Waiter):
         if not self.stands or self._wait is not None:
             return
         wait = self.wait()
-        for _ in range(_LOOKS):
-            if wait.wait(capi.now_ns()) != capi.LOOK:
-                break
-            # The core takes a ticket after the holder was judged.  The task will judge it soon
-            # itself.
-            seen = capi.look(wait.path)
-            if seen is None:
-                break
-            wait.judged(wait.which, seen)
+        # The core takes a ticket after the holder was judged.  The task will judge it soon itself.
+        wait.spare_look()
+        wait.wait(capi.now_ns())
         wait.doubt()
 
     def stand(self) -> None:

@@ -24,6 +24,7 @@ from crowd import (
     tickets,
     timed,
 )
+from semlock._core import capi, waits
 from support import Child, wait_until
 
 pytestmark = [
@@ -165,6 +166,23 @@ def test_those_behind_on_fuse_hear_of_changes_and_look_once_a_second(bound):
             if 0 < min(sleeps) <= 6:  # the other one is the first, which looks by pauses
                 return
     raise AssertionError(f"they look too often, or never: {sleeps}")
+
+
+def test_the_first_on_fuse_looks_five_times_a_second_once_it_has_waited_for_long(bound):
+    with Child(f"import semlock; lock = semlock.Lock({bound!r}); lock.acquire(); None"):
+        lock = semlock.Lock(bound, fair=True)
+        asked = capi.now_ns() - 4_000_000_000
+        first = waits.Wait([lock._native], lock._native, asked=asked)
+        looks = []
+        while len(looks) < 2:
+            if first.wait(capi.now_ns()) == capi.LOOK:
+                first.judged(0, capi.look(first.path))
+                continue
+            if first.cdata.pause == 100_000_000:
+                looks.append(first.cdata.pause_at)
+            time.sleep(max(0, first.look_at - capi.now_ns()) / 1e9)
+        first.end()
+    assert (looks[1] - looks[0]) % 200_000_000 == 0
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.stress)])
@@ -436,6 +454,36 @@ def test_on_fuse_few_calls_come_between_a_wake_and_the_lock(bound, tmp_path):
     with crowd_that_went_through(bound, 10, tmp_path / "calls") as calls:
         between = sorted(calls_of_a_turn(one) for one in calls)
     assert between[len(between) // 2] <= 20, between
+
+
+TASKS = """
+import asyncio, semlock
+async def tasks(path, count):
+    lock, order = semlock.AsyncLock(path, fair=True, durability="none"), []
+    async def use(number):
+        async with lock:
+            order.append(number)
+    await asyncio.gather(*map(use, range(count)))
+    return order == list(range(count))
+"""
+
+
+def test_on_fuse_tasks_hand_a_fair_lock_over_in_few_calls(bound, tmp_path):
+    """The next one takes its ticket without a look at the lock, and tells people only later."""
+    count, log = 20, tmp_path / "calls"
+    with Child(TASKS) as loop:
+        held = semlock.Lock(bound)
+        with held:
+            loop.send(f"asyncio.run(tasks({bound!r}, {count}))")
+            wait_until(lambda: tickets(bound) != [], "one waits")
+            assert owner_of(tickets(bound)[0]) == loop.process.pid
+            with traced([loop.process.pid], log):
+                held.release()
+                assert loop.receive()
+            held.acquire()
+        calls = Path(f"{log}.{loop.process.pid}").read_text().splitlines()
+    assert len(calls) / count <= 75
+    assert sum(".who" in call and "O_CREAT" in call for call in calls) <= 3
 
 
 def calls_of_a_turn(calls):
