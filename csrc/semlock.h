@@ -246,15 +246,13 @@
  *   kernel locks through another mount, so the record says "left", and a free witness
  *   proves nothing.  OpenBSD's boot time, moved with the clock, proves no other boot.
  *
- *   On Linux the start time of a process is recorded by the machine's clock, not by
- *   that of its time namespace, which may be gone when it is read.  What cannot be
- *   compared counts as alive.  The path is checked last: a process that releases
- *   and then ends leaves a free path, and did not die as a holder.
+ *   On Linux the start time of a process is by the machine's clock, not by that of its time
+ *   namespace, which may be gone when it is read.  What cannot be compared counts as alive.
+ *   The path is checked last: one that releases and then ends did not die as a holder.
  *
  * WAITING
  *
- *   A waiter sleeps in the kernel until an event at P, then checks P and tries
- *   like any other process: an event is only a reason to look.
+ *   A waiter sleeps until an event at P, then tries: an event is only a reason to look.
  *
  *              is watched             reports removal         reports a dead holder
  *     Linux    the file (inotify)     unlink, rename          close of the descriptor
@@ -265,8 +263,8 @@
  *     Windows  the directory          any name created or     end of its process
  *                                     removed in it
  *
- *   The close of a descriptor is reported for any container.  The end of a process
- *   is watched only after it was judged, by the core or by the caller.
+ *   The close of a descriptor is reported for any container.  The end of a process is watched
+ *   only after a judgement.
  *
  *   No event is missed.  On Linux the kernel reports an unlink before the name is gone.  So
  *   the file at P is watched; then a check waits for a removal in progress; then P is watched
@@ -291,8 +289,10 @@
  *   A prepared claim: on local filesystems of Linux the waiter that is next to try makes
  *   its file, all but the link, before it sleeps (at most SEMLOCK_PREPARED in a process),
  *   or checks user and umask of a kept claim.  The event that ends the sleep is read only
- *   if its try fails: the link waits for the removal in progress.  A wait for any of several
- *   locks makes one file, reads which lock was reported, and gives the file to that one.
+ *   if its try fails: the link waits for the removal in progress.  So that this is no second
+ *   sleep, the waiter has P's name open (O_PATH) until its release: the kernel may let others
+ *   run while it disposes of a name that is not open, with the directory locked.  A wait for
+ *   any of several locks makes one file, and gives it to the one that was reported.
  *
  *   With a time in the past a call that waits does all that is due, without a sleep.
  *

@@ -370,6 +370,7 @@ typedef struct {
     int32_t holding[256];   /* locks held here, by hash of the inode number */
     int64_t idle_events[4]; /* idle event sources: handle plus one, 0 none */
     int64_t idle_marks[4];  /* what they still watch: mark plus one, 0 nothing */
+    int64_t idle_names[4];  /* descriptors to be closed with these marks, plus one; 0 none */
     int64_t safety;         /* how often a waiter looks without events, 0: the default */
 } semlock_pool;
 
@@ -412,7 +413,8 @@ typedef struct {
     int64_t judged_ctime_ns;
     int32_t kernel;   /* as the lock's: the kernel is asked whether the file is locked */
     int64_t lent;     /* as the lock's */
-    semlock_file ask; /* open to ask it; a closed descriptor would wake other waiters */
+    semlock_file ask; /* open to ask it; a closed descriptor would wake other waiters; or the
+                       * file's name, kept by the next to try: semlock_waiting_hold_names() */
 } semlock_watch;
 
 /* A place in the queue of a lock.

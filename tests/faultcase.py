@@ -13,6 +13,7 @@ import time
 
 import semlock
 from faultlib import FAIL_AFTER, FAIL_BEFORE, Always, Fault, forget_bursts, set_grace
+from semlock._core import capi
 from semlock._core.verdicts import GRACE
 
 # Who waits looks for himself more seldom than a wait may last here, so that none ends well
@@ -174,9 +175,10 @@ class Case:
         """
         if self.error is None:
             self.holds(lock)
-            # A lock that was won by waiting keeps its ticket until it is released.
-            ticket = int(self.keeps_a_ticket(lock))
-            self.leaks_nothing(-1 + ticket, ticket, 1 + ticket)
+            # A lock that was won by waiting keeps its ticket until it is released, and the name
+            # of the file that it waited for.
+            kept = int(self.keeps_a_ticket(lock)) + names_kept()
+            self.leaks_nothing(-1 + kept, kept, 1 + kept)
             return
         self.is_clear(OSError)
         must(not lock.held, f"held, in spite of {self.error!r}")
@@ -234,6 +236,12 @@ class Case:
         """The lock is free, and its object knows."""
         must(not lock.held, "the object believes that it holds a lock that was released")
         must(self.bytes_at(lock.path) is None, "a released lock's file is still there")
+        must(names_kept() == 0, "a name that was waited for is kept after the release")
+
+
+def names_kept() -> int:
+    """Count the names of files that were waited for, which are kept open until a release."""
+    return sum(name > 0 for name in capi.POOL.idle_names)
 
 
 # ---------------------------------------------------------------- what others have left

@@ -642,7 +642,9 @@ def forget_what_was_before(*, keeps_events: bool) -> None:
         for place, kept in enumerate(pool.idle_events):
             if kept > 0:
                 os.close(kept - 1)
-            pool.idle_events[place] = pool.idle_marks[place] = 0
+            if pool.idle_names[place] > 0:
+                os.close(pool.idle_names[place] - 1)
+            pool.idle_events[place] = pool.idle_marks[place] = pool.idle_names[place] = 0
     capi.POOL.no_link_by_fd = 0
     shim.refuse_nothing()
     set_grace(GRACE)

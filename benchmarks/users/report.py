@@ -27,9 +27,9 @@ order each round.
   each core a process computes with the policy `SCHED_IDLE`, which gives way to all others.
 - A killed holder of a library that polls is noticed at the library's next look.
 - inotify reports the removal of the lock file while the releasing process still has the directory
-  locked in the kernel. A waiter that is woken on the same processor then sleeps once more, in its
-  own link(2), and the scheduler runs it when the releaser sleeps or ends: that is the p90 of
-  `release() to in`. flock(2) wakes its waiters only when it has finished.
+  locked in the kernel. So the waiter has the name of the file open, and the removal does not stop
+  midway to dispose of it. On a kernel that preempts inside of calls (`preempt=full`, `voluntary`)
+  the waiter may still sleep once more, in its own link(2), until the releaser sleeps or ends.
 """
 
 _POLLS = """\

@@ -190,6 +190,14 @@ semlock_events_watch(int64_t events, const char *path, int64_t known)
     return fd;
 }
 
+/* Linux alone needs it. */
+int
+semlock_events_hold(const char *path)
+{
+    (void)path;
+    return -1;
+}
+
 /* Closing the file is enough: the kqueue drops it and its pending events. */
 void
 semlock_events_unwatch(int64_t events, int64_t mark)

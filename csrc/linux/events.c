@@ -97,6 +97,16 @@ semlock_events_watch_locked(int64_t events, const char *path, int64_t lent)
     return mark < 0 ? -errno : mark;
 }
 
+/* A descriptor of the name at the path, which opens nothing, so that the unlink(2) of another
+ * process does not dispose of that name.  A kernel that is not preemptive lets other processes
+ * run while it does, with the directory locked.  The waiter that the unlink has just woken
+ * would sleep there once more, in its link(2), until the remover sleeps or ends. */
+int
+semlock_events_hold(const char *path)
+{
+    return semlock_open(path, O_PATH | O_NOFOLLOW, 0);
+}
+
 void
 semlock_events_unwatch(int64_t events, int64_t mark)
 {

@@ -223,6 +223,7 @@ semlock_waiting_arm(semlock_waiting *waiting, semlock_pool *pool)
     outcome = arm(waiting, pool);
     if (outcome == SEMLOCK_ARMED && semlock_waiting_is_next(waiting)) {
         semlock_waiting_prepare(waiting, pool);
+        semlock_waiting_hold_names(waiting);
     }
     semlock_leave(pool);
     if ((outcome == SEMLOCK_BLIND || looks_by_clock(waiting, outcome)) &&

@@ -33,6 +33,14 @@ semlock_events_silence(int64_t events, int64_t mark)
     }
 }
 
+/* Close the descriptor that was kept with an event source. */
+static void
+close_name(semlock_pool *pool, int i)
+{
+    semlock_descriptor_close_kept(pool->idle_names[i] - 1);
+    semlock_store64(&pool->idle_names[i], 0);
+}
+
 /* Take this idle event source for exclusive use: its handle, or -1. */
 static int64_t
 take_idle(semlock_pool *pool, int i)
@@ -46,6 +54,7 @@ take_idle(semlock_pool *pool, int i)
     if (!semlock_events_ours(kept - 1)) {
         /* The program has closed it.  Another file that has its number now is not touched. */
         semlock_descriptor_close_signed(kept - 1);
+        close_name(pool, i);
         semlock_store64(&pool->idle_marks[i], 0);
         semlock_store64(&pool->idle_events[i], 0);
         return -1;
@@ -55,6 +64,7 @@ take_idle(semlock_pool *pool, int i)
         semlock_events_silence(kept - 1, mark);
         semlock_store64(&pool->idle_marks[i], 0);
     }
+    close_name(pool, i);
     return kept - 1;
 }
 
@@ -82,14 +92,16 @@ semlock_events_take(semlock_pool *pool)
     return events < 0 ? -1 : events;
 }
 
-/* Keep an event source for reuse.  It may still watch this one mark. */
+/* Keep an event source for reuse.  It may still watch this one mark, and with the mark a
+ * descriptor is kept open. */
 void
-semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark)
+semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark, int64_t name)
 {
     semlock_enter(pool);
     for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
         if (semlock_swap_if64(&pool->idle_events[i], 0, -1)) {
             semlock_store64(&pool->idle_marks[i], mark + 1);
+            semlock_store64(&pool->idle_names[i], name + 1);
             semlock_store64(&pool->idle_events[i], events + 1);
             semlock_leave(pool);
             return;
@@ -98,6 +110,7 @@ semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark)
     if (mark >= 0) {
         semlock_events_unwatch(events, mark);
     }
+    semlock_descriptor_close_kept(name);
     semlock_descriptor_close_signed(events);
     semlock_leave(pool);
 }
@@ -108,7 +121,7 @@ semlock_events_give(semlock_pool *pool, int64_t events)
 {
     if (semlock_events_ours(events)) {
         semlock_events_silence(events, -1);
-        semlock_events_keep(pool, events, -1);
+        semlock_events_keep(pool, events, -1, -1);
     }
 }
 
@@ -156,6 +169,6 @@ semlock_events_forget_kept(semlock_pool *pool)
             semlock_events_forget(pool->idle_events[i] - 1);
             semlock_mark_over(pool->idle_marks[i] - 1);
         }
-        pool->idle_events[i] = pool->idle_marks[i] = 0;
+        pool->idle_events[i] = pool->idle_marks[i] = pool->idle_names[i] = 0;
     }
 }

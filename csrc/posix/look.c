@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "posix/waiting.h"
 
@@ -131,6 +132,15 @@ no_file(const semlock_watch *watch)
     return errno == ENOENT || watch->kernel != SEMLOCK_BY_FILE ? SEMLOCK_FREE : SEMLOCK_LOOK;
 }
 
+/* Close the name of before: what is at the path now has another one, also the same file. */
+static void
+let_name_go(semlock_watch *watch)
+{
+    if (watch->kernel == SEMLOCK_BY_FILE) {
+        semlock_kernel_asked(watch);
+    }
+}
+
 int
 semlock_waiting_look(semlock_waiting *waiting, semlock_watch *watch, semlock_pool *pool)
 {
@@ -154,6 +164,7 @@ semlock_waiting_look(semlock_waiting *waiting, semlock_watch *watch, semlock_poo
     watch->dev = (uint64_t)seen.st_dev;
     if (watch->heard) {
         semlock_waiting_by_turns(waiting); /* another process was faster */
+        let_name_go(watch);
     }
     watch->heard = waiting->hints && !same; /* to be watched at the next look */
     if (!vouched_for(watch, &seen, pool)) {
@@ -246,6 +257,45 @@ semlock_waiting_look_past(semlock_waiting *waiting, semlock_watch *watch, semloc
     watch->told = 0;
     watch->vouched_until = now + VOUCHED;
     return SEMLOCK_ARMED;
+}
+
+/* Hold the name of the watched file. */
+static void
+hold_name(const semlock_waiting *waiting, semlock_watch *watch)
+{
+    struct stat seen;
+    int fd;
+
+    if (watch->mark < 0 || waiting->hints || watch->kernel != SEMLOCK_BY_FILE ||
+        watch->ask.handle >= 0) {
+        return;
+    }
+    fd = semlock_events_hold(watch->path);
+    if (fd < 0) {
+        return;
+    }
+    if (semlock_is_scarce(fd) || fstat(fd, &seen) != 0 ||
+        semlock_descriptor_keep(fd, (uint64_t)seen.st_dev, (uint64_t)seen.st_ino) != 0) {
+        close(fd);
+        return;
+    }
+    watch->ask.handle = fd;
+    watch->ask.dev = (uint64_t)seen.st_dev;
+    watch->ask.ino = (uint64_t)seen.st_ino;
+}
+
+/* The same for all locks of a wait that is the next to try.  An event loop has too many waits
+ * for a descriptor each, and what it does after a wake takes longer. */
+void
+semlock_waiting_hold_names(semlock_waiting *waiting)
+{
+    if (waiting->lent || !semlock_is_prepared(waiting->lock) ||
+        waiting->count > SEMLOCK_PREPARED) {
+        return;
+    }
+    for (int32_t i = 0; i < waiting->count; i++) {
+        hold_name(waiting, &waiting->watches[i]);
+    }
 }
 
 void

@@ -39,6 +39,7 @@ void semlock_events_forget(int64_t events);
 int64_t semlock_events_watch(int64_t events, const char *path, int64_t known);
 int64_t semlock_events_watch_locked(int64_t events, const char *path, int64_t lent);
 void semlock_events_unwatch(int64_t events, int64_t mark);
+int semlock_events_hold(const char *path);
 void semlock_events_poke(int64_t events);
 void semlock_mark_over(int64_t mark);
 int semlock_events_wait(int64_t events, int64_t process, int64_t bell, int64_t until,
@@ -113,7 +114,7 @@ int semlock_spare(int (*step)(void *), void *argument, semlock_pool *pool);
 /* posix/events.c: event sources that are kept between two waits. */
 int semlock_is_scarce(int fd);
 void semlock_events_silence(int64_t events, int64_t mark);
-void semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark);
+void semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark, int64_t name);
 void semlock_events_forget_kept(semlock_pool *pool);
 
 /* What each system implements for the POSIX sources: linux/system.c; or kqueue/system.c with

@@ -324,7 +324,7 @@ semlock_waiting_stop(semlock_waiting *waiting)
 void
 semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *won)
 {
-    int64_t events, mark = -1;
+    int64_t events, mark = -1, name = -1;
 
     if (!waiting->started) {
         return;
@@ -346,9 +346,13 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
             mark = waiting->watches[0].mark; /* semlock_release() removes it */
             waiting->watches[0].mark = -1;
         }
+        if (mark >= 0 && waiting->watches[0].kernel == SEMLOCK_BY_FILE) {
+            name = waiting->watches[0].ask.handle; /* and closes this */
+            waiting->watches[0].ask.handle = -1;
+        }
     }
     semlock_waiting_unwatch_all(waiting);
-    for (int32_t i = 0; i < waiting->count && waiting->kernel; i++) {
+    for (int32_t i = 0; i < waiting->count; i++) {
         semlock_kernel_asked(&waiting->watches[i]);
     }
     if (waiting->process >= 0) {
@@ -368,7 +372,7 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
         if (mark < 0 && (waiting->unread || waiting->stopped)) {
             semlock_events_silence(events, -1);
         }
-        semlock_events_keep(pool, events, mark);
+        semlock_events_keep(pool, events, mark, name);
     }
 }
 

@@ -20,6 +20,7 @@ int semlock_waiting_look(semlock_waiting *waiting, semlock_watch *watch, semlock
 int semlock_waiting_look_first(semlock_waiting *waiting, semlock_pool *pool);
 int semlock_waiting_look_past(semlock_waiting *waiting, semlock_watch *watch,
                               semlock_pool *pool);
+void semlock_waiting_hold_names(semlock_waiting *waiting);
 void semlock_waiting_unwatch_all(semlock_waiting *waiting);
 
 /* posix/kernel.c */

@@ -205,6 +205,7 @@ class semlock_pool:
     holding: Array[int]
     idle_events: Array[int]
     idle_marks: Array[int]
+    idle_names: Array[int]
     safety: int
 
 class semlock_watch:
