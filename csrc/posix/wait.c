@@ -67,11 +67,8 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
     }
     waiting->unqueued = !known || (waiting->deaf && !semlock_system_queues(directory));
     waiting->hints = waiting->deaf && !waiting->unqueued && !waiting->lent;
-    if (waiting->deaf) {
-        waiting->lent = 0;
-        waiting->events = -1;
-    }
-    else if (!waiting->lent) {
+    waiting->lent = waiting->lent && !waiting->deaf;
+    if (!waiting->lent) {
         waiting->events = -1;
     }
     find_events(waiting, pool);

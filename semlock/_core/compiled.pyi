@@ -234,8 +234,12 @@ class semlock_place:
     record: semlock_record
     ticket: semlock_ticket
     asked: int
+    joined_at: int
     before: int
     ahead: int
+    behind: int
+    counted: int
+    counted_at: int
     due: int
     told: int
     unsure: int
