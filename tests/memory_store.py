@@ -116,7 +116,7 @@ class Wait(Stoppable):
     def left(self) -> float | None:
         return None if self.end_at is None else self.end_at - time.monotonic()
 
-    def in_turn(self, *, fair: bool) -> bool:
+    def in_turn(self, *, fair: bool, anew: bool = False) -> bool:
         line = self.space.lines.get(self.lock.path)
         return not line or line[0] is self
 

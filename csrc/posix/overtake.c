@@ -11,7 +11,7 @@
 #define FEW 4              /* so many waiters read the queue to find the first */
 #define NEAR 8         /* without events, those with no more before them look at each TICK, */
 #define FAR 128        /* and, while FRESH, those with no more than these; */
-#define MANY 64        /* but not those with so many behind them, when no longer FRESH; */
+#define CROWDED 64     /* but not those with so many behind them, when no longer FRESH; */
 #define RARELY 15      /* the others look at one of so many */
 #define HINTED 5       /* one of so many if changes by this kernel are reported */
 #define RETRY 10000000 /* until the next look after a failed try out of turn */
@@ -154,7 +154,7 @@ many_are_behind(semlock_place *place, int64_t now)
         place->counted_at = seen.at;
         place->counted = now;
     }
-    return place->behind >= MANY;
+    return place->behind >= CROWDED;
 }
 
 /* When to look at a lock that reports no events.  To wake a process costs more than what it

@@ -8,9 +8,7 @@
 #define LAST_RECHECK 30000000 /* longer than a kernel needs to complete what it reported */
 #define ALARM 120000000       /* from an event of P to a check that it is used */
 #define MARKS 64
-#define TICK                                                                                  \
-    200000000            /* between the moments at which the waiters for a lock look together \
-                          */
+#define TICK 200000000   /* between two moments at which the waiters for a lock look */
 #define FRESH 3000000000 /* a wait that has lasted longer looks less often */
 
 /* posix/look.c */

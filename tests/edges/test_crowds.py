@@ -157,6 +157,7 @@ def test_a_wait_on_fuse_costs_little_too(bound):
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="it needs strace")
+@pytest.mark.leaves("tmp")  # of one that is killed while it tries
 def test_those_behind_on_fuse_hear_of_changes_and_look_once_a_second(bound):
     """Without events they look five times a second."""
     take = f"semlock.Lock({bound!r}, fair=True).acquire()"
