@@ -150,18 +150,16 @@ has_turn(semlock_round *round, semlock_lock *lock, int32_t rounds)
     int32_t cost = semlock_load32(&lock->witnessed) ? 1 : DEARER;
     uint64_t turn =
         (lock->name_hash >> 20) + (uint64_t)(uint32_t)semlock_load32(&lock->checks);
-    int32_t share;
+    int comes;
 
     rounds = rounds < JUDGED_AFTER ? rounds : JUDGED_AFTER;
-    share = round->count / rounds + 1;
-    if (turn % (uint64_t)(rounds * cost) == 0) {
-        if (round->judged >= share) {
-            return 0;
-        }
-        round->judged += cost;
+    comes = turn % (uint64_t)(rounds * cost) == 0;
+    if (comes && round->judged > round->count / rounds) {
+        return 0;
     }
+    round->judged += comes * cost;
     semlock_add32(&lock->checks, 1);
-    return turn % (uint64_t)(rounds * cost) == 0;
+    return comes;
 }
 
 /* The same in a round of tries of many locks.  Judging a holder costs several times as much as
