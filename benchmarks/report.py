@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from benchmarks.limits import limits
 from benchmarks.measuring import Spread
 from benchmarks.results import LIMITS, TIMES, number
 
@@ -113,10 +114,11 @@ def _group(name: str, group: Group) -> Iterator[str]:
 
 
 def judged_table(judged: list[Judged]) -> Iterator[str]:
-    """Lay out what was promised beside what was measured."""
+    """Lay out what was promised beside what was measured, and what limits the rest."""
     rows: list[tuple[str, ...]] = [("what", "bar", "measured", "")]
     rows += [(j.what, j.bar, j.measured, met_text(j.met)) for j in judged]
     yield from table(rows, right=4)
+    yield from limits(judged)
 
 
 def _starts(results: Results) -> Iterator[str]:
