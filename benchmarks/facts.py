@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import time
 
 import semlock
 from benchmarks.contenders import installed
@@ -84,3 +85,25 @@ def versions() -> list[str]:
 def today() -> str:
     """Give the date."""
     return dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
+
+
+class Run:
+    """A run that begins now: what the page says about it."""
+
+    def __init__(self) -> None:
+        self._load, self._began = load(), time.monotonic()
+
+    def facts(self, *directories: str, **more: str) -> dict[str, str]:
+        """Say when and on what it was measured, at its end."""
+        on = {"Filesystems": " and ".join(map(disk, directories))} if directories else {}
+        return {
+            "Date": today(),
+            "Kernel": kernel(),
+            "Python": python(),
+            "Processor": processor(),
+            **on,
+            "Load": f"{self._load} before, {load()} after, of which the run itself is a part",
+            "Time": f"{time.monotonic() - self._began:.0f} s",
+            **more,
+            "Versions": ", ".join(versions()),
+        }

@@ -49,7 +49,7 @@ def _groups(memory: str, disk: str, seconds: float) -> dict[str, Group]:
 
 def measure_everything(memory: str, disk: str, seconds: float, rounds: int) -> Results:
     """Measure for so many seconds in each group, and start so many processes of each kind."""
-    load_before = facts.load()
+    began = facts.Run()
     installed = contenders.installed()
     missing = [name for name in contenders.MODULES if name not in installed]
     for name in missing:
@@ -62,16 +62,8 @@ def measure_everything(memory: str, disk: str, seconds: float, rounds: int) -> R
     weights = {
         key: weigh(key, places.paths(_HELD + 1)) for key in ("semlock", *contenders.peers())
     }
-    about = {
-        "Date": facts.today(),
-        "Kernel": facts.kernel(),
-        "Python": facts.python(),
-        "Processor": facts.processor(),
-        "Filesystems": f"{facts.filesystem(memory)} and {facts.disk(disk)}",
-        "Load": f"{load_before} before, {facts.load()} after",
-        "Rounds": ", ".join(f"{len(g.contenders[0].samples)} ({k})" for k, g in groups.items()),
-        "Versions": ", ".join(facts.versions()),
-    }
+    rounds_of = ", ".join(f"{len(g.contenders[0].samples)} ({k})" for k, g in groups.items())
+    about = began.facts(memory, disk, Rounds=rounds_of)
     if missing:
         about["Not installed"] = ", ".join(missing)
     return Results(groups, started, weights, about)

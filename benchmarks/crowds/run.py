@@ -198,7 +198,7 @@ def _behind_stopped(
 def measure_crowds(memory: str, *, quick: bool) -> CrowdResults:
     """Measure in this directory in memory."""
     plan = _QUICK if quick else _FULL
-    begin, load = time.monotonic(), facts.load()
+    run = facts.Run()
     raise_the_limit()
     found = CrowdResults()
     with tempfile.TemporaryDirectory() as build:
@@ -217,14 +217,7 @@ def measure_crowds(memory: str, *, quick: bool) -> CrowdResults:
                         )
                         _measure(field, events, plan, found)
             found.notes += field.notes
-    found.facts = {
-        "Date": facts.today(),
-        "Kernel": facts.kernel(),
-        "Python": facts.python(),
-        "Processor": facts.processor(),
-        "Load": f"{load} before, {facts.load()} after, of which the run itself is a part",
-        "Time": f"{time.monotonic() - begin:.0f} s",
-    }
+    found.facts = run.facts()
     return found
 
 

@@ -142,7 +142,7 @@ def _hand_over(key: str, path: str, library: str, what: str) -> int:
 
 def measure_fresh(memory: str, rounds: int, say: Callable[[str], None]) -> FreshResults:
     """Measure in this directory in memory; each process is forked from this one."""
-    load, began = facts.load(), time.monotonic()
+    run = facts.Run()
     found = FreshResults()
     keys = [key for key in KINDS if not ENTRANTS[key].missing()]
     with tempfile.TemporaryDirectory() as build:
@@ -164,17 +164,8 @@ def measure_fresh(memory: str, rounds: int, say: Callable[[str], None]) -> Fresh
                             path = os.path.join(memory, f"fresh-{count}.lock")
                             kinds[key].times.append(_hand_over(key, path, library, what))
         gc.unfreeze()
-    found.facts = {
-        "Date": facts.today(),
-        "Kernel": facts.kernel(),
-        "Python": facts.python(),
-        "Processor": facts.processor(),
-        "Filesystem": facts.filesystem(memory),
-        "Load": f"{load} before, {facts.load()} after, of which the run itself is a part",
-        "Time": f"{time.monotonic() - began:.0f} s",
-        "Rounds": f"{rounds}, for each library that polls {-(-rounds // _ROUNDS_OF_PEERS)}",
-        "Versions": ", ".join(facts.versions()),
-    }
+    peers = -(-rounds // _ROUNDS_OF_PEERS)
+    found.facts = run.facts(memory, Rounds=f"{rounds}, for each library that polls {peers}")
     return found
 
 

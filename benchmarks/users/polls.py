@@ -307,7 +307,7 @@ def _killed(directory: str, rounds: int) -> Row:
 
 def measure_polls(memory: str, plan: Plan, say: Callable[[str], None]) -> PollResults:
     """Measure in this directory in memory."""
-    load, began = facts.load(), time.monotonic()
+    run = facts.Run()
     found = PollResults()
     with tempfile.TemporaryDirectory() as build:
         floor = Floor(build)
@@ -331,13 +331,5 @@ def measure_polls(memory: str, plan: Plan, say: Callable[[str], None]) -> PollRe
             finally:
                 holder.kill()
         found.rows.append(_killed(place, max(3, plan.times // 20)))
-    found.facts = {
-        "Date": facts.today(),
-        "Kernel": facts.kernel(),
-        "Python": facts.python(),
-        "Processor": facts.processor(),
-        "Filesystem": facts.filesystem(memory),
-        "Load": f"{load} before, {facts.load()} after, of which the run itself is a part",
-        "Time": f"{time.monotonic() - began:.0f} s",
-    }
+    found.facts = run.facts(memory)
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import tempfile
-import time
 from typing import TYPE_CHECKING
 
 from benchmarks import facts
@@ -31,7 +30,7 @@ def raise_the_limit() -> None:
 
 def measure_waiting(memory: str, plan: Plan) -> WaitingResults:
     """Measure in this directory in memory."""
-    begin, load_before = time.monotonic(), facts.load()
+    run = facts.Run()
     raise_the_limit()
     found = WaitingResults()
     with tempfile.TemporaryDirectory() as build, Nursery() as nursery:
@@ -44,15 +43,6 @@ def measure_waiting(memory: str, plan: Plan) -> WaitingResults:
         found.costs = crowds.together(field)
         found.tasks = crowds.tasks(field)
         found.notes = field.notes
-    found.facts = {
-        "Date": facts.today(),
-        "Kernel": facts.kernel(),
-        "Python": facts.python(),
-        "Processor": facts.processor(),
-        "Filesystem": facts.filesystem(memory),
-        "Load": f"{load_before} before, {facts.load()} after, of which the run itself is a part",
-        "Time": f"{time.monotonic() - begin:.0f} s",
-        "Samples": ", ".join(f"{len(w.every)} ({k})" for k, w in found.handover.items()),
-        "Versions": ", ".join(facts.versions()),
-    }
+    samples = ", ".join(f"{len(w.every)} ({k})" for k, w in found.handover.items())
+    found.facts = run.facts(memory, Samples=samples)
     return found
