@@ -78,8 +78,7 @@ if TYPE_CHECKING:
     from semlock._locks.lock import Lock
     from semlock._locks.lock_set import LockSet
     from semlock._locks.many import acquire_any, try_acquire_many
-    from semlock._locks.once import once, once_async
-    from semlock._locks.placing import open_atomic, open_locked
+    from semlock._locks.placing import once, once_async, open_atomic, open_locked
     from semlock._locks.shared import SharedLock
     from semlock._locks.slots import SlotLock
     from semlock._locks.together import acquire_all
@@ -181,8 +180,8 @@ if not TYPE_CHECKING:
         "acquire_any_async": "semlock._locks.async_many",
         "clean": "semlock._core.cleaning",
         "connect": "semlock._engines.space",
-        "once": "semlock._locks.once",
-        "once_async": "semlock._locks.once",
+        "once": "semlock._locks.placing",
+        "once_async": "semlock._locks.placing",
         "open_atomic": "semlock._locks.placing",
         "open_locked": "semlock._locks.placing",
         "proof_of_death": "semlock._core.verdicts",

@@ -11,7 +11,7 @@ It needs the extra: ``pip install semlock[otel]``.
 
 from __future__ import annotations
 
-from semlock._events import export
+from semlock._events import stats
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -28,4 +28,4 @@ def register(meter: Any = None) -> Callable[[], None]:
     collected; the histograms ``semlock.wait.duration`` and ``semlock.held.duration`` are fed as
     it happens.  Returns a function that ends the feeding.
     """
-    return export.register(meter)
+    return stats.register(meter)

@@ -19,7 +19,7 @@ from time import time
 
 from semlock._core import capi
 from semlock._core.identity import ALIVE, DEAD, process_is_gone
-from semlock._core.seconds import checked_age
+from semlock._core.options import checked_age
 from semlock._core.verdicts import GRACE, proof_of_death
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -6,7 +6,7 @@ last one the wait ends as if its timeout had passed.
 
 from __future__ import annotations
 
-from semlock._core.seconds import checked_pause
+from semlock._core.options import checked_pause
 from semlock._waiting.steps import chance as _chance
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -12,7 +12,6 @@ import time
 
 from semlock._systems.task_lock import TaskLock
 from semlock._systems.task_migrate import Migration, migrate
-from semlock._systems.task_network import NETWORK_RETRY, is_network_path
 from semlock._systems.task_owner import LockOwner, owner_for, refresh_interval, ttl_for
 from semlock._systems.task_reclaim import (
     Expired,
@@ -24,6 +23,7 @@ from semlock._systems.task_reclaim import (
     stale,
 )
 from semlock._systems.task_records import TaskInfo, decode, restamp
+from semlock._systems.task_taking import NETWORK_RETRY, is_network_path
 from semlock.systems import System, for_tasks, later
 
 TYPE_CHECKING = False  # what typing says, without importing it

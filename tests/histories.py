@@ -30,7 +30,7 @@ import uuid
 from pathlib import Path
 from typing import NamedTuple
 
-from semlock._engines.clock import now
+from semlock._engines.engine import now
 
 try:
     import fcntl

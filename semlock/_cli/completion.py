@@ -26,7 +26,7 @@ def _words(verb: Verb) -> list[str]:
 def _choices(verb: Verb) -> list[str]:
     """Give the possible words of a verb's operand."""
     if verb.name == "help":
-        from semlock._cli.topics import TOPICS  # noqa: PLC0415 - it reads the help
+        from semlock._cli.helping import TOPICS  # noqa: PLC0415 - it reads the help
 
         return [*(other.name for other in VERBS), *TOPICS]
     return list(verb.operands[0].choices) if verb.operands else []

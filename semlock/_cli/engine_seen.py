@@ -6,7 +6,7 @@ from semlock._cli import OK, rows, watching
 from semlock._cli.engines import connected, described, reading
 from semlock._cli.output import print_json
 from semlock._core.errors import LockEngineError
-from semlock._engines.found import status_of
+from semlock._engines.client import status_of
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

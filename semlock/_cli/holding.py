@@ -19,7 +19,7 @@ from semlock._cli.running import (
 from semlock._cli.waiting import Teller, holding_caller
 from semlock._core import capi, inside
 from semlock._core.errors import LockHeldError, LockTimeoutError
-from semlock._core.seconds import GUARD_PATIENCE
+from semlock._core.options import GUARD_PATIENCE
 from semlock._core.status import remove_exactly
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -192,7 +192,7 @@ _DEEPEST = 20
 
 def describe(found: LockStatus, system: System | None) -> dict[str, Any]:
     """Give the status of a path as fields, sema's first."""
-    from semlock._core.queues import waiters  # noqa: PLC0415 - not on the way of run and try
+    from semlock._core.folders import waiters  # noqa: PLC0415 - not on the way of run and try
 
     info = found.info
     if found.state == "free":

@@ -5,7 +5,7 @@ That is semlock's caller, unless the caller ends right after semlock: a program 
 itself for ``$(...)`` or a part of a pipeline.  Such a caller is passed over, and its own caller
 examined in the same way. If no lasting process is found, the lock is refused.
 
-A shell's copy is passed over only if the original waits for it (``subshells.py``); if that is
+A shell's copy is passed over only if the original waits for it (``shells.py``); if that is
 unknown, the lock is refused.  ``release`` and ``refresh`` find the owner in the same way, so the
 same line of a script finds the same process.
 """
@@ -169,7 +169,7 @@ def _passed_over(seen: _Seen) -> int | None:
     for copy, original in _copies(seen):
         if copy.comm != original.comm and copy.comm in _WRAPPERS:
             return original.pid  # busybox runs find and the like in a copy of its shell
-        from semlock._cli.subshells import is_awaited, is_piped  # noqa: PLC0415 - for a copy
+        from semlock._cli.shells import is_awaited, is_piped  # noqa: PLC0415 - for a copy
 
         piped = is_piped(copy.pid, original.pid)
         awaited = is_awaited(copy, original)
@@ -210,7 +210,7 @@ def of_pipelines() -> list[int]:
     found: list[int] = []
     if seen is not None and seen.is_shell:
         for copy, original in _copies(seen):
-            from semlock._cli.subshells import is_piped  # noqa: PLC0415 - for a copy
+            from semlock._cli.shells import is_piped  # noqa: PLC0415 - for a copy
 
             if is_piped(copy.pid, original.pid):
                 found += copy.pid, original.pid
@@ -252,7 +252,7 @@ def _names_us(word: str) -> bool:
 
 def _ends_behind_us(argv: list[str]) -> bool:
     """Tell whether a shell was given commands of which semlock is the last."""
-    from semlock._cli.shell_text import (  # noqa: PLC0415 - for shells
+    from semlock._cli.shells import (  # noqa: PLC0415 - for shells
         command_text,
         commands_of,
         does_nothing,

@@ -23,7 +23,7 @@ from semlock._cli.looking import is_lock, lock_files, name_of
 from semlock._cli.output import write
 from semlock._cli.systems import Eye
 from semlock._core.errors import LockPathError
-from semlock._core.queues import waiters
+from semlock._core.folders import waiters
 from semlock._core.records import printable
 from semlock._core.status import remove
 

@@ -15,8 +15,8 @@ from semlock._cli.columns import BOLD, PLAIN, asked_columns, coloured, encodable
 from semlock._cli.output import as_lines, describe
 from semlock._cli.rows import Directory, Row
 from semlock._core.errors import SemlockError
+from semlock._core.options import checked_pause
 from semlock._core.records import printable
-from semlock._core.seconds import checked_pause
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -19,9 +19,16 @@ from time import time
 from semlock import _core
 from semlock._core import capi, inside
 from semlock._core.errors import LockPathError, LockTimeoutError
-from semlock._core.folders import Folder, Leftover, as_far_as_it_goes, opened_here
+from semlock._core.folders import (
+    Folder,
+    Leftover,
+    as_far_as_it_goes,
+    is_queue,
+    is_ticket,
+    opened_here,
+    queue_of,
+)
 from semlock._core.paths import PREFIX, READERS
-from semlock._core.queues import is_queue, is_ticket, queue_of
 from semlock._core.records import decode_text
 from semlock._core.status import LockStatus, is_unfinished, look_at, remove_exactly, was_removed
 from semlock._core.verdicts import GRACE

@@ -11,9 +11,16 @@ from time import time
 
 from semlock._core import capi
 from semlock._core.errors import LockRecordError
-from semlock._core.folders import Folder, Leftover, as_far_as_it_goes
+from semlock._core.folders import (
+    LATE,
+    WHO,
+    Folder,
+    Leftover,
+    as_far_as_it_goes,
+    is_ticket,
+    who_file,
+)
 from semlock._core.forms import is_ticket as is_content_of_ticket
-from semlock._core.queues import LATE, WHO, is_ticket, who_file
 from semlock._core.records import decode_text
 from semlock._core.status import LockStatus, remove_exactly
 from semlock._core.verdicts import GRACE

@@ -9,9 +9,9 @@ from time import monotonic, sleep, time
 from semlock._core import capi, events, explain, inside
 from semlock._core.errors import LockHeldError, LockPathError, LockRecordError
 from semlock._core.identity import DEAD, NOT_NAMED, UNKNOWN
+from semlock._core.options import GUARD_PATIENCE
 from semlock._core.paths import absolute
 from semlock._core.records import decode_text, printable
-from semlock._core.seconds import GUARD_PATIENCE
 from semlock._core.verdicts import reason_to_remove
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from semlock._core import LOST, NESTED, OK, explain
-from semlock._engines.asking import Asking
 from semlock._engines.engine import READERS
 from semlock._engines.kinds import InParts, SharedEngineLock, SlotEngineLock
 from semlock._engines.lock import EngineLock
+from semlock._engines.wait import Asking
 from semlock._locks.async_form import AsyncForm, this_task
 from semlock._locks.async_holding import HeldByTasks, SharedByTasks, task_here
 

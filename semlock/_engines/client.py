@@ -1,6 +1,7 @@
 """The requests of a space: each is repeated with its token, bounded in time, and put into words.
 
 ``Client`` is what lock objects ask.  It has the engine, and the keeper of their entries.
+``status_of`` shows an entry that holds as a status.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from weakref import ref
 from semlock._core import LOST, OK, callbacks, registry
 from semlock._core.capi import this_thread
 from semlock._core.errors import LockEngineError
-from semlock._engines.clock import now
-from semlock._engines.engine import GONE, HOLDS, Away, Refused
+from semlock._core.identity import ALIVE
+from semlock._core.records import decode_text
+from semlock._core.status import LockStatus
+from semlock._engines.engine import GONE, HOLDS, Away, Refused, now
 from semlock._engines.keeper import Keeper
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
+    from semlock._core.identity import Verdict
+    from semlock._core.records import LockInfo
     from semlock._engines.address import Address
     from semlock._engines.engine import Engine, Entry
     from semlock._engines.ticket import Ticket
@@ -315,3 +320,55 @@ def _forget() -> None:
 
 
 registry.on_fork(_forget)
+
+
+class Found:
+    """One entry that holds: an ``Instance``."""
+
+    __slots__ = (
+        "content",
+        "ctime_ns",
+        "entry",
+        "error",
+        "key",
+        "unfinished",
+        "witnessed",
+        "written_at",
+    )
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.key = (entry.fence,)
+        self.content = entry.record
+        self.error = 0
+        self.unfinished = self.witnessed = False
+        self.written_at = 0.0
+        self.ctime_ns = 0
+
+    def evidence(self, info: LockInfo | None) -> tuple[Verdict, str]:
+        """Say how it is known that the holder lives: by its lease or its connection."""
+        del info
+        left = self.entry.left
+        if left is None:
+            return ALIVE, "its connection is open"
+        return ALIVE, f"its lease lasts {max(0.0, left):.1f} s more unless it is renewed"
+
+    def keeper(self, path: str) -> str | None:
+        """Name no user: all that may use the engine may remove."""
+        del path
+        return None
+
+
+def status_of(path: str, entry: Entry | None) -> LockStatus:
+    """Describe an entry that holds, or that none does."""
+    if entry is None:
+        return LockStatus(path, None, None)
+    found: Any = Found(entry)
+    try:
+        info = decode_text(entry.record)
+    except ValueError:
+        info = None
+    if info is not None and info.timestamp is not None:
+        found.written_at = info.timestamp
+        found.ctime_ns = int(info.timestamp * 1e9)
+    return LockStatus(path, found, info)

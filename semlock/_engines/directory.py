@@ -15,19 +15,19 @@ from functools import partial
 from hashlib import sha256
 
 from semlock._core import callbacks
-from semlock._engines.clock import now
 from semlock._engines.directory_client import Lease, Others
 from semlock._engines.directory_line import (
+    IDLE_PERIOD,
     Item,
     Lines,
+    News,
     holders,
     make_directory,
     of_failure,
     sync_directory,
 )
 from semlock._engines.directory_mount import mount_of
-from semlock._engines.directory_news import IDLE_PERIOD, News
-from semlock._engines.engine import GONE, HOLDS, WAITS, Away, Entry, Fact, Place, Refused
+from semlock._engines.engine import GONE, HOLDS, WAITS, Away, Entry, Fact, Place, Refused, now
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

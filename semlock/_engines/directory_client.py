@@ -26,9 +26,8 @@ from semlock._core import FREE, GUARDED, LOST, OK, capi
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import DEAD, judge
 from semlock._core.records import decode_text
-from semlock._engines.clock import now
-from semlock._engines.directory_line import ask_anew, make_directory
-from semlock._engines.engine import Away
+from semlock._engines.directory_line import LETTERS, ask_anew, make_directory
+from semlock._engines.engine import Away, now
 from semlock._locks.lock import Lock
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from semlock._core import capi as core
 
 LEASE = "lease"
-LETTERS = "letters"
 
 _TERMS = re.compile(r"ttl=(\d{1,9}) ms, change \d+")
 _LONGEST = 65536

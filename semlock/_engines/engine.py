@@ -25,10 +25,12 @@ repeat it makes no sense.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 # An entry with this room holds beside any number of others.
 READERS = 2**31 - 1
@@ -127,3 +129,13 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Close the connections, which ends a ``hear`` that another thread is in."""
+
+
+_time: Any = time
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def now() -> float:
+    """Give the seconds since some time in the past."""
+    seconds: float = time.monotonic() if _BOOTTIME is None else _time.clock_gettime(_BOOTTIME)
+    return seconds

@@ -7,8 +7,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from semlock._engines.clock import now
-from semlock._engines.engine import Away, Refused
+from semlock._engines.engine import Away, Refused, now
 from semlock._engines.etcd_http import NotFound
 from semlock._engines.etcd_stream import decoded, encoded
 

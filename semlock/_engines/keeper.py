@@ -14,8 +14,7 @@ from queue import Empty, SimpleQueue
 from time import sleep
 
 from semlock._core import callbacks, capi, registry
-from semlock._engines.clock import now
-from semlock._engines.engine import GONE, HOLDS, WAITS, Away, Refused
+from semlock._engines.engine import GONE, HOLDS, WAITS, Away, Refused, now
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -16,11 +16,9 @@ from semlock._core.capi import this_thread
 from semlock._core.errors import LockLostError
 from semlock._core.options import EngineOptions, all_but, taken
 from semlock._core.records import decode_text
-from semlock._engines.clock import now
-from semlock._engines.engine import HOLDS, READERS
-from semlock._engines.found import status_of
-from semlock._engines.hold import Hold
-from semlock._engines.ticket import Ticket
+from semlock._engines.client import status_of
+from semlock._engines.engine import HOLDS, READERS, now
+from semlock._engines.ticket import Hold, Ticket
 from semlock._engines.wait import Wait
 from semlock._locks.base import BaseLock
 

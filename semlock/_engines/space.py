@@ -8,13 +8,17 @@ from importlib import import_module
 from time import monotonic
 
 from semlock._core.errors import LockEngineError, LockHeldError
-from semlock._core.seconds import checked_pause, checked_timeout
-from semlock._engines import together
+from semlock._core.options import checked_pause, checked_timeout
 from semlock._engines.address import Address, checked_name
-from semlock._engines.client import Client
+from semlock._engines.client import Client, status_of
 from semlock._engines.engine import Away, Refused
-from semlock._engines.found import status_of
-from semlock._engines.kinds import SharedEngineLock, SlotEngineLock
+from semlock._engines.kinds import (
+    SeveralOnEngine,
+    SharedEngineLock,
+    SlotEngineLock,
+    distinct,
+    taking_any,
+)
 from semlock._engines.lock import EngineLock
 from semlock._locks import many
 from semlock._locks.together import take_all
@@ -107,8 +111,8 @@ class Space:
 
     def acquire_any(self, locks: Iterable[L], timeout: float | None = None) -> L:
         """Take the first of some locks that gets free, and return it."""
-        chosen, limit = together.distinct(locks, for_tasks=False), _limit(timeout)
-        steps = together.taking_any(chosen, limit, sys._getframe(1), many.AnyWait.refuse)
+        chosen, limit = distinct(locks, for_tasks=False), _limit(timeout)
+        steps = taking_any(chosen, limit, sys._getframe(1), many.AnyWait.refuse)
         won: L = many.take_any(chosen, steps)
         return won
 
@@ -116,7 +120,7 @@ class Space:
         self, locks: Iterable[EngineLock], timeout: float | None = None
     ) -> AllAcquired:
         """Take all of some locks or none; a context manager that releases them."""
-        several = together.SeveralOnEngine(together.distinct(locks, for_tasks=False))
+        several = SeveralOnEngine(distinct(locks, for_tasks=False))
         return take_all(several, timeout, sys._getframe(1))
 
     def acquire_any_async(
@@ -125,9 +129,9 @@ class Space:
         """Take the first of some locks for tasks that gets free, and give it."""
         from semlock._locks import async_many  # noqa: PLC0415 - with asyncio
 
-        chosen, limit = together.distinct(locks, for_tasks=True), _limit(timeout)
+        chosen, limit = distinct(locks, for_tasks=True), _limit(timeout)
         refuse = async_many.AnyWaitOfTask.refuse
-        steps = together.taking_any(chosen, limit, sys._getframe(1), refuse)
+        steps = taking_any(chosen, limit, sys._getframe(1), refuse)
         return run_async(steps, chosen)
 
     def acquire_all_async(
@@ -136,8 +140,8 @@ class Space:
         """Take all of some locks for tasks or none: for ``async with``."""
         from semlock._locks import async_holding, async_many  # noqa: PLC0415 - with asyncio
 
-        chosen = together.distinct(locks, for_tasks=True)
-        several = together.SeveralOnEngine(chosen, async_holding.is_mine)
+        chosen = distinct(locks, for_tasks=True)
+        several = SeveralOnEngine(chosen, async_holding.is_mine)
         return async_many.take_all_async(several, timeout, sys._getframe(1))
 
     # ------------------------------------------------------------------ looking

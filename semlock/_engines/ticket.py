@@ -1,4 +1,7 @@
-"""One entry of a line, as the client that made it knows it."""
+"""One entry of a line, as the client that made it knows it; and who holds a lock by one.
+
+``Hold`` stands for the C structure that locks on files have.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import os
 from threading import RLock
 from time import time
 
+from semlock._core import FAIR
 from semlock._core.identity import this_process
 from semlock._core.records import clean_tag
-from semlock._engines.clock import now
-from semlock._engines.engine import GONE, HOLDS, WAITS
+from semlock._engines.engine import GONE, HOLDS, WAITS, now
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -18,6 +21,79 @@ if TYPE_CHECKING:
 
     from semlock._core.identity import Process
     from semlock._engines.engine import Place
+
+
+class Hold:
+    """A ``Hold`` of ``_stores/store.py``: owner, depth, and what counts wins and releases."""
+
+    __slots__ = (
+        "by_object",
+        "depth",
+        "endings",
+        "held",
+        "owner",
+        "reentrant",
+        "serial",
+        "ticket",
+        "turns",
+    )
+
+    def __init__(self, *, reentrant: bool) -> None:
+        self.owner = self.depth = self.held = self.serial = self.endings = 0
+        self.reentrant = int(reentrant)
+        self.by_object = 0
+        self.turns = FAIR
+        self.ticket: Ticket | None = None  # the entry that holds
+
+    def win(self, ticket: Ticket, owner: int) -> None:
+        """Note the win of an entry; an interrupt leaves it noted, or not begun.
+
+        The serial number comes last: a call that sees it raised sees all of the win.
+        """
+        before = self.serial
+        try:
+            self.ticket = ticket
+            self.depth = self.held = 1
+            self.owner = owner
+            self.serial = before + 1
+        except BaseException:
+            if self.serial == before:
+                self.depth = self.held = self.owner = 0
+            raise
+
+    def nest(self) -> None:
+        """Note one more acquisition by the thread that holds."""
+        before, depth = self.serial, self.depth
+        try:
+            self.depth = depth + 1
+            self.serial = before + 1
+        except BaseException:
+            if self.serial == before:
+                self.depth = depth
+            raise
+
+    def unnest(self) -> None:
+        """Note a release that is not the last one."""
+        before, depth = self.endings, self.depth
+        try:
+            self.depth = depth - 1
+            self.endings = before + 1
+        except BaseException:
+            if self.endings == before:
+                self.depth = depth
+            raise
+
+    def end(self) -> None:
+        """Note the last release."""
+        before, owner = self.endings, self.owner
+        try:
+            self.depth = self.owner = self.held = 0
+            self.endings = before + 1
+        except BaseException:
+            if self.endings == before:
+                self.depth, self.owner, self.held = 1, owner, 1
+            raise
+
 
 # How fast a clock of a computer may run in comparison with another one's: leases are taken for
 # shorter than the engine takes them, by this part.

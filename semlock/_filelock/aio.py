@@ -19,8 +19,8 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from semlock._filelock.context import Context
-    from semlock._filelock.options import Wait
+    from semlock._filelock.making import Wait
+    from semlock._filelock.said import Context
 
 
 class _AsyncHeld(BaseAsyncFileLock, HeldBySemlock):

@@ -6,11 +6,16 @@ import asyncio
 import os
 from time import monotonic
 
-from semlock._filelock import options as opt
+from semlock._filelock import making as opt
 from semlock._filelock.base import BaseFileLock
-from semlock._filelock.errors import Timeout
 from semlock._filelock.making import FileLockMeta
-from semlock._filelock.reporting import AsyncAcquireReturnProxy, debug, end_of, raise_both
+from semlock._filelock.reporting import (
+    AsyncAcquireReturnProxy,
+    Timeout,
+    debug,
+    end_of,
+    raise_both,
+)
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -20,8 +25,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from semlock._filelock.context import Context
-    from semlock._filelock.options import CloseErrorPolicy, ContextErrorPolicy
+    from semlock._filelock.making import CloseErrorPolicy, ContextErrorPolicy
+    from semlock._filelock.said import Context
 
 _DEFAULTS = {
     **opt.DEFAULTS,

@@ -12,19 +12,15 @@ from _thread import RLock
 from time import monotonic, sleep
 
 from semlock._core.inside import unstruck
-from semlock._filelock.context import Context, OfAllThreads, PerThread, quietly
-from semlock._filelock.errors import Timeout
-from semlock._filelock.making import FileLockMeta
-from semlock._filelock.options import (
-    UNSET_MODE,
-    Wait,
-    checked_blocking,
-    checked_interval,
-    seconds,
-    wait_limit,
+from semlock._filelock import making as opt
+from semlock._filelock.reporting import (
+    AcquireReturnProxy,
+    Timeout,
+    debug,
+    is_logged,
+    raise_both,
 )
-from semlock._filelock.reporting import AcquireReturnProxy, debug, is_logged, raise_both
-from semlock._filelock.said import Said
+from semlock._filelock.said import Context, OfAllThreads, PerThread, Said, quietly
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -33,13 +29,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from semlock._filelock.options import CloseErrorPolicy, ContextErrorPolicy
+    from semlock._filelock.making import CloseErrorPolicy, ContextErrorPolicy
 
     P = ParamSpec("P")
     T = TypeVar("T")
 
 
-class BaseFileLock(Said, metaclass=FileLockMeta):
+class BaseFileLock(Said, metaclass=opt.FileLockMeta):
     """The base of all locks for threads; a subclass has ``_acquire`` and ``_release``.
 
     :lock_file:      the path of the lock file
@@ -64,7 +60,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         self,
         lock_file: str | os.PathLike[str],
         timeout: float = -1,
-        mode: int = UNSET_MODE,
+        mode: int = opt.UNSET_MODE,
         thread_local: bool = True,
         *,
         blocking: bool = True,
@@ -139,7 +135,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         return proxy
 
     @staticmethod
-    def _await_gate(gate: Any, context: Context, wait: Wait) -> None:
+    def _await_gate(gate: Any, context: Context, wait: opt.Wait) -> None:
         """Wait until no other thread changes a lock that threads share."""
         began = monotonic()
         pause = wait.interval if wait.blocking else 0.0
@@ -160,7 +156,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         poll_intervall: float | None,
         blocking: bool | None,
         cancel_check: Callable[[], bool] | None,
-    ) -> Wait:
+    ) -> opt.Wait:
         """Check what a call was told, and fill in what the lock was told."""
         if self._pid != os.getpid():
             raise RuntimeError(
@@ -170,7 +166,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         if blocking is None:
             blocking = context.blocking
         else:
-            checked_blocking(blocking)
+            opt.checked_blocking(blocking)
         if poll_intervall is not None:
             from warnings import warn  # noqa: PLC0415 - for those who spell it so
 
@@ -179,14 +175,16 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
             )
             poll_interval = poll_intervall
         interval = (
-            context.poll_interval if poll_interval is None else checked_interval(poll_interval)
+            context.poll_interval
+            if poll_interval is None
+            else opt.checked_interval(poll_interval)
         )
-        limit = context.timeout if timeout is None else seconds("timeout", timeout)
+        limit = context.timeout if timeout is None else opt.seconds("timeout", timeout)
         if limit != -1:
-            limit = wait_limit(limit, blocking=blocking)
-        return Wait(limit, blocking, interval, cancel_check)
+            limit = opt.wait_limit(limit, blocking=blocking)
+        return opt.Wait(limit, blocking, interval, cancel_check)
 
-    def _enter(self, context: Context, wait: Wait) -> None:
+    def _enter(self, context: Context, wait: opt.Wait) -> None:
         """Take the lock, or count once more if it is held."""
         if context.lock_file_fd is not None:
             self._check_nested(context)
@@ -250,11 +248,11 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
         """Tell whether the backend holds the lock."""
         return context.lock_file_fd is not None
 
-    def _takes_at_once(self, context: Context, wait: Wait) -> bool:  # noqa: ARG002 - see held.py
+    def _takes_at_once(self, context: Context, wait: opt.Wait) -> bool:  # noqa: ARG002 - see held.py
         """Take the lock by a single try, if the backend has a short way for that."""
         return False
 
-    def _obtain(self, context: Context, wait: Wait) -> None:
+    def _obtain(self, context: Context, wait: opt.Wait) -> None:
         """Try until the lock is held: for backends that have no events."""
         end = monotonic() + wait.limit
         if parent := os.path.dirname(context.lock_file):
@@ -269,7 +267,7 @@ class BaseFileLock(Said, metaclass=FileLockMeta):
             debug("Lock %s not acquired on %s, waiting ...", self)
             sleep(wait.interval if wait.limit < 0 else min(wait.interval, left))
 
-    def _gives_up(self, wait: Wait, *, in_time: bool) -> bool:
+    def _gives_up(self, wait: opt.Wait, *, in_time: bool) -> bool:
         """Tell whether a wait is over, and log why."""
         if not wait.blocking:
             debug("Failed to immediately acquire lock %s on %s", self)

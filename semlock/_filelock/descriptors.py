@@ -8,7 +8,7 @@ import sys
 from _thread import TIMEOUT_MAX
 from time import sleep
 
-from semlock._filelock.options import seconds
+from semlock._filelock.making import seconds
 
 if sys.platform == "win32":
     import msvcrt

@@ -17,15 +17,14 @@ from semlock._core.errors import (
     NotHeldError,
 )
 from semlock._filelock.base import BaseFileLock
-from semlock._filelock.errors import Timeout
-from semlock._filelock.reporting import debug
+from semlock._filelock.reporting import Timeout, debug
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from semlock._filelock.context import Context
-    from semlock._filelock.options import Wait
+    from semlock._filelock.making import Wait
+    from semlock._filelock.said import Context
 
 
 # The errors of semlock's locks that filelock has others for.

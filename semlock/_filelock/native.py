@@ -8,14 +8,14 @@ import sys
 from time import monotonic
 
 from semlock._filelock.held import HeldBySemlock
-from semlock._filelock.options import UNSET_MODE
+from semlock._filelock.making import UNSET_MODE
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from semlock._filelock.context import Context
-    from semlock._filelock.options import Wait
+    from semlock._filelock.making import Wait
+    from semlock._filelock.said import Context
 
 # What a filesystem without flock says.
 _NO_FLOCK = (errno.ENOSYS,)

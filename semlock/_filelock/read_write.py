@@ -15,12 +15,11 @@ from math import inf, isnan
 from time import monotonic
 from weakref import WeakSet, WeakValueDictionary
 
-from semlock._filelock import options as opt
-from semlock._filelock.errors import Timeout
+from semlock._filelock import making as opt
 from semlock._filelock.making import canonical
-from semlock._filelock.reporting import AcquireReturnProxy
+from semlock._filelock.reporting import AcquireReturnProxy, Timeout
 from semlock._filelock.sqlite_file import Database
-from semlock._filelock.sqlite_use import in_child
+from semlock._filelock.sqlite_link import in_child
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from time import monotonic
 
-from semlock._filelock.errors import Timeout
 from semlock._filelock.read_write import ReadWriteLock
-from semlock._filelock.reporting import AsyncAcquireReturnProxy, end_of
+from semlock._filelock.reporting import AsyncAcquireReturnProxy, Timeout, end_of
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

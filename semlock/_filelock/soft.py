@@ -10,7 +10,7 @@ from time import time
 from semlock._core import TAKE_TURNS, capi
 from semlock._core.identity import this_process
 from semlock._filelock.held import HeldBySemlock
-from semlock._filelock.options import UNSET_MODE
+from semlock._filelock.making import UNSET_MODE
 from semlock._filelock.record import compose, decode, host_name, is_gone
 from semlock._locks.lock import FileLock as LockInFile
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from semlock._core.identity import Process
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus
-    from semlock._filelock.context import Context
+    from semlock._filelock.said import Context
 
 # What a file must be for so long before it counts as cut off, and not as being written.
 CUT_OFF_AFTER = 2.0

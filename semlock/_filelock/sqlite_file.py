@@ -17,8 +17,15 @@ from contextlib import suppress
 from time import sleep
 from weakref import WeakSet
 
-from semlock._filelock.sqlite_link import CAN_LINK, PrivateLink, identity_of, is_shared, sweep
-from semlock._filelock.sqlite_use import Use, in_child
+from semlock._filelock.sqlite_link import (
+    CAN_LINK,
+    PrivateLink,
+    Use,
+    identity_of,
+    in_child,
+    is_shared,
+    sweep,
+)
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from weakref import ref
 
 from semlock._core import HELD, MINE, NESTED, OK, explain
-from semlock._core.seconds import checked_timeout
+from semlock._core.options import checked_timeout
 from semlock._locks import OWN_TIMEOUT, mine
 from semlock._waiting.hub import hub_here, is_line_here, trio_here
 from semlock._waiting.sleeping import crowded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from semlock._core import explain, waits
-from semlock._core.seconds import checked_timeout
+from semlock._core.options import checked_timeout
 from semlock._locks import mine
 from semlock._locks.async_form import Acquiring, AsyncForm, refuse_enter, this_task
 from semlock._locks.async_holding import is_mine

@@ -26,8 +26,7 @@ from semlock._core import (
     inside,
 )
 from semlock._core.identity import ALIVE, this_process
-from semlock._core.options import WithOptions
-from semlock._core.seconds import FOREVER, checked_timeout
+from semlock._core.options import FOREVER, WithOptions, checked_timeout
 from semlock._locks import OWN_TIMEOUT, Acquired, Decorates, mine
 from semlock._locks.lock_object import LockObject
 from semlock._waiting.steps import insisting

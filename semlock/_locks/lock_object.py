@@ -12,8 +12,7 @@ from time import monotonic, sleep
 from semlock._core import FORKED, FREE, GUARDED, LOST, NESTED, OK, OTHER_THREAD, events, explain
 from semlock._core.errors import LockLostError, LockLostWarning
 from semlock._core.inside import unstruck
-from semlock._core.options import WithOptions
-from semlock._core.seconds import GUARD_PATIENCE
+from semlock._core.options import GUARD_PATIENCE, WithOptions
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from semlock._core import capi, inside, registry
 from semlock._core.capi import HELD, TURN, now_ns
-from semlock._core.seconds import FOREVER, checked_timeout
+from semlock._core.options import FOREVER, checked_timeout
 from semlock._locks import mine
 from semlock._locks.base import BaseLock
 from semlock._locks.candidates import Candidates

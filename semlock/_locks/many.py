@@ -9,7 +9,7 @@ from time import monotonic
 from semlock._core import capi, explain, inside, waits
 from semlock._core.batch import Batch
 from semlock._core.capi import HELD, NESTED, OK, this_thread
-from semlock._core.seconds import checked_timeout
+from semlock._core.options import checked_timeout
 from semlock._locks import mine
 from semlock._locks.base import BaseLock
 from semlock._locks.lock import Lock, TextLock

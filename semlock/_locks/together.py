@@ -8,7 +8,7 @@ from time import monotonic
 from semlock._core import explain, inside
 from semlock._core.errors import LockTimeoutError
 from semlock._core.inside import unstruck
-from semlock._core.seconds import checked_timeout
+from semlock._core.options import checked_timeout
 from semlock._locks.many import TWICE, distinct, is_mine, is_plain, try_many
 from semlock._waiting.steps import chance
 from semlock._waiting.waiter import run

@@ -32,8 +32,7 @@ from semlock._core.options import taken
 from semlock._core.paths import absolute, engine_of
 from semlock._core.status import look_at, remove_exactly
 from semlock._core.verdicts import may_make_locks_beside
-from semlock._stores import holder_here
-from semlock._stores.file_record import FileRecord, by_object
+from semlock._stores import FileRecord, by_object, holder_here
 from semlock._waiting.kept import may_keep, take
 from semlock._waiting.waiter import Waiter, goes_on, run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from semlock import feature, sema, semats, sidecar, task
-from semlock._core.seconds import checked_timeout
+from semlock._core.options import checked_timeout
 from semlock._locks.async_lock import AsyncFileForm
 from semlock._locks.lock import called_by_its_name
 from semlock._systems.system_lock import SystemLock

@@ -10,9 +10,9 @@ from time import time
 from semlock._core import BY_CALLER, capi, events, explain
 from semlock._core.capi import NESTED, OK, POOL, try_anyway, try_lock
 from semlock._core.errors import LockLostError
+from semlock._core.options import FOREVER
 from semlock._core.paths import absolute
 from semlock._core.records import clean_tag
-from semlock._core.seconds import FOREVER
 from semlock._locks.base import BaseLock
 from semlock._systems.sidecar_record import (
     SUFFIX,

@@ -9,8 +9,7 @@ from semlock import policy
 from semlock._core import explain
 from semlock._core.errors import LockHeldError, LockTimeoutError
 from semlock._core.identity import ALIVE
-from semlock._core.options import function_error
-from semlock._core.seconds import checked_age
+from semlock._core.options import checked_age, function_error
 from semlock.retry import Growing
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -14,7 +14,7 @@ from semlock._core import capi, explain, inside, registry, waits
 from semlock._core.capi import NESTED, OK, this_thread
 from semlock._core.errors import LockTimeoutError
 from semlock._core.identity import ALIVE
-from semlock._core.seconds import GUARD_PATIENCE, checked_timeout
+from semlock._core.options import GUARD_PATIENCE, checked_timeout
 from semlock._core.status import GUARD_PAUSE, remove_exactly
 from semlock._core.verdicts import may_make_locks_beside
 from semlock._locks import OWN_TIMEOUT

@@ -15,8 +15,7 @@ from semlock._core.append import open_to_append
 from semlock._core.json_records import iso_time
 from semlock._systems.task_owner import current_user
 from semlock._systems.task_reclaim import priority_of
-from semlock._systems.task_records import TaskInfo
-from semlock._systems.task_schema import without_secrets
+from semlock._systems.task_records import TaskInfo, without_secrets
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

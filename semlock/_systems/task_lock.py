@@ -11,10 +11,8 @@ from semlock._core.errors import LockLostError, LockTimeoutError, SemlockError
 from semlock._core.identity import this_process
 from semlock._core.inside import unstruck
 from semlock._core.json_records import iso_time
-from semlock._core.options import DEFAULTS
-from semlock._core.seconds import checked_timeout
+from semlock._core.options import DEFAULTS, checked_timeout
 from semlock._systems.task_audit import AuditLog
-from semlock._systems.task_network import NETWORK_RETRY, Pauses
 from semlock._systems.task_owner import LockOwner, refresh_interval, ttl_for
 from semlock._systems.task_reclaim import (
     LOCK_HELD,
@@ -24,9 +22,15 @@ from semlock._systems.task_reclaim import (
     taken_from,
     why_it_made_way,
 )
-from semlock._systems.task_records import TaskInfo, decode, encode, put_since, since_of
-from semlock._systems.task_schema import checked_ttl
-from semlock._systems.task_taking import TakingOver
+from semlock._systems.task_records import (
+    TaskInfo,
+    checked_ttl,
+    decode,
+    encode,
+    put_since,
+    since_of,
+)
+from semlock._systems.task_taking import NETWORK_RETRY, Pauses, TakingOver
 from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it

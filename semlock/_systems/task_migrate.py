@@ -12,13 +12,18 @@ from semlock._core import explain as _explain
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import ALIVE
 from semlock._core.json_records import iso_time
-from semlock._core.seconds import GUARD_PATIENCE
+from semlock._core.options import GUARD_PATIENCE
 from semlock._core.status import GUARD_PAUSE, status_by
 from semlock._systems.task_audit import log
 from semlock._systems.task_owner import kind_of
 from semlock._systems.task_reclaim import checked_clock, explain
-from semlock._systems.task_records import TaskInfo, decode, to_json
-from semlock._systems.task_schema import checked_owner, without_secrets
+from semlock._systems.task_records import (
+    TaskInfo,
+    checked_owner,
+    decode,
+    to_json,
+    without_secrets,
+)
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
 from semlock._core.records import PID_LIMIT
-from semlock._systems.task_schema import (
+from semlock._systems.task_records import (
     ENVIRONMENTS,
     OWNER_FIELDS,
     OWNER_LIMIT,

@@ -15,8 +15,7 @@ from semlock._core.json_records import iso_time
 from semlock._core.records import decode_text
 from semlock._core.status import status_by
 from semlock._systems.task_owner import LockOwner
-from semlock._systems.task_records import TaskInfo, decode
-from semlock._systems.task_schema import is_number, shown_owner
+from semlock._systems.task_records import TaskInfo, decode, is_number, shown_owner
 from semlock.policy import Policy, ProofOfDeath
 
 TYPE_CHECKING = False  # what typing says, without importing it

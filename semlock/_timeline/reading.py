@@ -375,9 +375,9 @@ def _drawer(path: Any) -> Any:
     if ending == ".svg":
         from semlock._timeline.svg import svg as draw  # noqa: PLC0415
     elif ending in (".html", ".htm"):
-        from semlock._timeline.html_page import html as draw  # noqa: PLC0415
+        from semlock._timeline.writing import html as draw  # noqa: PLC0415
     elif ending == ".json":
-        from semlock._timeline.chrome import chrome as draw  # noqa: PLC0415
+        from semlock._timeline.writing import chrome as draw  # noqa: PLC0415
     else:
         raise ValueError(
             f"{os.fsdecode(path)!r} names no form of a timeline: it ends in .svg, .html or .json"

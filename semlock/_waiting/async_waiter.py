@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from semlock._core import capi, events, inside
-from semlock._core.seconds import saturated
+from semlock._core.options import saturated
 from semlock._core.waits import Wait
 from semlock._waiting.hub import hub_here
 from semlock._waiting.sleeping import NEVER, Line

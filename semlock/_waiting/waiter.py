@@ -13,7 +13,7 @@ import time
 
 from semlock._core import capi, events, registry, waits
 from semlock._core.capi import POOL
-from semlock._core.seconds import saturated
+from semlock._core.options import saturated
 from semlock._waiting import inf
 from semlock._waiting.kept import Stoppable
 from semlock._waiting.steps import FIRST_PAUSE, LONGEST_PAUSE, Call, chance, growing_pauses

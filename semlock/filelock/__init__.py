@@ -10,7 +10,10 @@ from __future__ import annotations
 import sys
 
 from semlock._filelock.base import BaseFileLock
-from semlock._filelock.errors import (
+from semlock._filelock.making import LockOptions
+from semlock._filelock.native import FileLock, UnixFileLock, WindowsFileLock
+from semlock._filelock.reporting import (
+    AcquireReturnProxy,
     LeaseSettingsMismatch,
     NotProvidedError,
     SoftFileLockLifetimeWarning,
@@ -18,9 +21,6 @@ from semlock._filelock.errors import (
     Timeout,
     not_provided,
 )
-from semlock._filelock.native import FileLock, UnixFileLock, WindowsFileLock
-from semlock._filelock.options import LockOptions
-from semlock._filelock.reporting import AcquireReturnProxy
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from semlock._filelock.aio_base import BaseAsyncFileLock
     from semlock._filelock.descriptors import lock_descriptor, unlock_descriptor
-    from semlock._filelock.options import CloseErrorPolicy, ContextErrorPolicy
+    from semlock._filelock.making import CloseErrorPolicy, ContextErrorPolicy
     from semlock._filelock.read_write import ReadWriteLock
     from semlock._filelock.read_write_async import (
         AsyncAcquireReadWriteReturnProxy,

@@ -9,8 +9,7 @@ from semlock._filelock.aio import (
     AsyncWindowsFileLock,
 )
 from semlock._filelock.aio_base import BaseAsyncFileLock
-from semlock._filelock.errors import not_provided
-from semlock._filelock.reporting import AsyncAcquireReturnProxy
+from semlock._filelock.reporting import AsyncAcquireReturnProxy, not_provided
 
 __all__ = [
     "AsyncAcquireReturnProxy",

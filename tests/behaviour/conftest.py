@@ -17,7 +17,7 @@ from engine_urls import url_of
 from ini_system import INI
 from memory_engine import MemoryEngine, Server, space_on
 from semlock import systems
-from semlock._core.queues import queue_of, tickets
+from semlock._core.folders import queue_of, tickets
 from semlock._engines.address import Address
 from semlock._engines.engine import HOLDS, Away
 from support import STRANGER, Child, take_away

@@ -15,7 +15,7 @@ import figures
 from semlock import _waiting
 from semlock._cli import waiting as cli_waiting
 from semlock._core import status, verdicts
-from semlock._engines import address, directory_mount, directory_news, keeper, space
+from semlock._engines import address, directory_line, directory_mount, keeper, space
 from semlock._locks import candidates, together
 from semlock._waiting import steps, waiter
 
@@ -70,7 +70,7 @@ SHOWN = {
         "`actimeo` of SMB, 1 second": directory_mount.slack_of("cifs", "rw") == 1,
         "passes on after 90 seconds": 30 + directory_mount.slack_of("nfs", "rw") == 90,
         "`-o acregmax=3` after 33": 30 + directory_mount.slack_of("nfs", "rw,acregmax=3") == 33,
-        "looks ten times in a second": directory_news.WAITING_PERIOD == 0.1,
+        "looks ten times in a second": directory_line.WAITING_PERIOD == 0.1,
     },
     "README.md": {
         "a failed try is one system call": "test_a_failed_try_on_a_lock_seen_before_is_one_system_call",

@@ -26,7 +26,7 @@ from faultlib import drop_witness, mark_unfinished
 from semlock import cli, semats, sidecar, systems, task
 from semlock._core import cleaning as _cleaning
 from semlock._core import folders, forms
-from semlock._core.queues import queue_of
+from semlock._core.folders import queue_of
 from semlock._systems import claims
 from semlock._systems import sidecar_record as _sidecar_record
 from support import Child, as_nobody, in_a_fork, set_everywhere, set_time, wait_until

@@ -17,7 +17,7 @@ from engine_urls import url_of
 from faultproxy import FaultProxy
 from histories import Recorder, Register, false_clock, violations
 from semlock._engines import ticket
-from semlock._engines.clock import now
+from semlock._engines.engine import now
 from servers import Etcd, EtcdCluster, PostgreSQL, Redis, running
 
 STRESS_SECONDS = float(os.environ.get("SEMLOCK_STRESS_SECONDS", "10"))

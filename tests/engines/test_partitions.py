@@ -22,7 +22,7 @@ import semlock
 import users
 from engine_urls import url_of
 from histories import violations
-from semlock._engines.clock import now
+from semlock._engines.engine import now
 from servers import Etcd, PostgreSQL, Redis, running
 from support import PATIENCE, wait_until
 
@@ -38,7 +38,7 @@ pytestmark = [
 CLIENT = """
 import sys
 import semlock
-from semlock._engines.clock import now
+from semlock._engines.engine import now
 
 def tell(*words):
     print(*words, now(), flush=True)

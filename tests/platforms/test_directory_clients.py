@@ -37,7 +37,7 @@ SLACK = 0.5 * mounts.PATIENCE
 SETUP = """
 import os, time
 import semlock
-from semlock._engines.clock import now
+from semlock._engines.engine import now
 
 def connect(url, ttl, slack):
     global space, lock, told

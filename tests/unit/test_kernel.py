@@ -15,7 +15,7 @@ import pytest
 
 import semlock
 from semlock._core import capi
-from semlock._core.queues import queue_of, tickets
+from semlock._core.folders import queue_of, tickets
 from support import Child, wait_until
 
 fcntl = pytest.importorskip("fcntl", reason="the tests of Windows' form are in test_windows.py")

@@ -90,10 +90,10 @@ assert not imports, imports
 LOCK = {
     "", "_core", "_core.capi", "_core.compiled", "_core.compiled.lib", "_core.errors",
     "_core.events", "_core.explain", "_core.identity", "_core.inside", "_core.options",
-    "_core.paths", "_core.records", "_core.registry", "_core.seconds", "_core.status",
+    "_core.paths", "_core.records", "_core.registry", "_core.status",
     "_core.verdicts", "_core.waits", "_locks", "_locks.base", "_locks.lock",
     "_locks.lock_object", "_locks.mine", "_stores", "_stores.file",
-    "_stores.file_record", "_waiting", "_waiting.kept", "_waiting.steps",
+    "_waiting", "_waiting.kept", "_waiting.steps",
     "_waiting.waiter",
 }  # fmt: skip
 # Of Python's own, those that are compiled into it, and one that is nearly empty.

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import semlock
-from semlock._events import export, stats, tap
+from semlock._events import stats, tap
 from support import Child, in_a_fork, take_away
 
 FAST = {"durability": "none"}
@@ -43,7 +43,7 @@ def test_what_happened_is_counted_once_in_all_and_once_by_path(tmp_path):
     assert total.wait.count == total.held.count == 5
     assert found.locks[path].acquired == 4
     assert found.locks[other].acquired == found.locks[other].refused == 1
-    for name in export._COUNTERS:
+    for name in stats._COUNTERS:
         parts = [getattr(counts, name) for counts in found.locks.values()]
         assert sum(parts) == getattr(total, name)
 

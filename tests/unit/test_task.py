@@ -20,8 +20,8 @@ from semlock._core.status import GUARD_PATIENCE
 from semlock._locks import heartbeat
 from semlock._stores import file as file_store
 from semlock._systems.task_audit import NAME
-from semlock._systems.task_network import NETWORK_RETRY, Pauses
 from semlock._systems.task_owner import refresh_interval
+from semlock._systems.task_taking import NETWORK_RETRY, Pauses
 from semlock.retry import Every, Growing
 from semlock.task import LockOwner, TaskLock
 from support import (

@@ -11,7 +11,7 @@ import pytest
 import semlock
 from semlock import task
 from semlock._core.json_records import iso_time
-from semlock._systems.task_schema import checked_since
+from semlock._systems.task_records import checked_since
 from semlock.task import LockOwner, TaskLock, decode
 from support import content_of
 

@@ -14,8 +14,14 @@ import pytest
 import semlock
 from semlock import task
 from semlock._core.identity import Process
-from semlock._systems.task_records import encode, put_since, since_of
-from semlock._systems.task_schema import digest, without_secrets, without_token
+from semlock._systems.task_records import (
+    digest,
+    encode,
+    put_since,
+    since_of,
+    without_secrets,
+    without_token,
+)
 from semlock.task import LockOwner, TaskLock, decode
 from support import content_of
 

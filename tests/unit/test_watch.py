@@ -17,7 +17,7 @@ from semlock import task
 from semlock._cli import columns
 from semlock._cli import rows as _rows
 from semlock._cli import watching as _watch
-from semlock._core import queues
+from semlock._core import folders
 from support import Child, content_of, wait_until, wine_keeps_locked_names
 
 FAST = {"durability": "none"}
@@ -141,7 +141,7 @@ def test_a_holder_that_keeps_its_place_is_not_counted(tmp_path):
     with semlock.Lock(path) as lock, Child() as child:
         other = str(tmp_path / "b.lock")
         child.run(f"lock = semlock.Lock({other!r}); lock.acquire(); None")
-        queue = Path(queues.queue_of(path))
+        queue = Path(folders.queue_of(path))
         queue.mkdir()
         owned = []
         for number, record in ((3, path), (4, other), (5, path)):
