@@ -10,7 +10,10 @@ HERE = Path(__file__).resolve().parent
 
 # setuptools runs this file, and does not look for a module next to it.
 sys.path.insert(0, str(HERE))
+import make_stub  # noqa: E402
 from sources import macros, sources  # noqa: E402
+
+make_stub.write()
 
 # A free-threaded build has no limited API yet; setup.py asks the same question for the tag.
 LIMITED_API = not sysconfig.get_config_var("Py_GIL_DISABLED") and (

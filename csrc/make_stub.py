@@ -1,7 +1,6 @@
 """Write ``semlock/_core/compiled.pyi``: the types of ``semlock_api.h``, for mypy.
 
-``python csrc/make_stub.py`` writes it into a checkout.  A test fails if the stub and the header
-differ.
+The build writes it, so that a wheel has it, and mypy does, so that it always fits the header.
 """
 
 import re
@@ -13,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 STUB = HERE.parent / "semlock" / "_core" / "compiled.pyi"
 
 BEGINNING = '''\
-# Made of csrc/semlock_api.h by `python csrc/make_stub.py`.  A pointer to a structure has the
+# Made of csrc/semlock_api.h by csrc/make_stub.py.  A pointer to a structure has the
 # structure's type, as cffi reads the fields of both alike.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Generic, Literal, TypeVar, overload
@@ -137,5 +136,18 @@ def stub() -> str:
     return "\n".join(lines) + "\n" + END.replace("ffi: Compiler", described)
 
 
-if __name__ == "__main__":
-    STUB.write_text(stub(), encoding="utf-8", newline="\n")
+def write() -> None:
+    """Write the stub, if the one that is there differs."""
+    text = stub()
+    if STUB.parent.is_dir() and not (
+        STUB.exists() and STUB.read_text(encoding="utf-8") == text
+    ):
+        STUB.write_text(text, encoding="utf-8", newline="\n")
+
+
+def plugin(_: str) -> type:
+    """Write it for mypy, which calls this before it reads any file."""
+    from mypy.plugin import Plugin  # noqa: PLC0415 - for mypy
+
+    write()
+    return Plugin
