@@ -28,11 +28,50 @@ if TYPE_CHECKING:
     T = TypeVar("T", bound=Callable[..., Any])
 
 
-# ---------------------------------------------------------------- acquiring and releasing
+def _calling(name: str) -> Callable[..., Any]:
+    """Make a function that calls the method of this name, with all that it is given."""
 
+    def call(lock: Any, *arguments: Any, **options: Any) -> Any:
+        return getattr(lock, name)(*arguments, **options)
+
+    return call
+
+
+# ---------------------------------------------------------------- acquiring and releasing
 
 # The core's structure of a lock: who holds it, how often, and its file.
 native: Callable[[Any], semlock_lock] = attrgetter("_native")
+# Try a lock, unless waiters come first: the core's outcome.
+try_once: Callable[[Any], int] = methodcaller("_try")
+# The same for a caller whose turn it is.
+try_anyway: Callable[[Any], int] = methodcaller("_try_again")
+# Act on the outcome of a try of one of several locks (outcome, frame); true if it is held now.
+has_won: Callable[..., bool] = _calling("_has_won")
+# Make missing directories if a try failed for them (outcome) and the lock may make them.
+made_dirs: Callable[..., bool] = _calling("_made_dirs")
+# Whether it may.
+makes_dirs: Callable[[Any], bool] = attrgetter("_make_dirs")
+# Judge the holder (frame, may_wait, waiter), and remove the lock if that is allowed; true if it
+# may be free.
+judge: Callable[..., bool] = _calling("_judge")
+# The steps that acquire a lock, within a timeout and for a frame.
+acquiring: Callable[..., Any] = _calling("_acquiring")
+# Release what an interrupted call has won since the lock's serial number was read.
+undo: Callable[[Any, int], None] = _calling("_undo")
+# The running task, and the part of a lock that it has.
+part_here: Callable[[Any], tuple[Any, Any]] = methodcaller("_part_here")
+# Release the part of a call that failed (task, part), unless the caller had it before.
+give_back: Callable[[Any, object, Any], None] = _calling("_give_back")
+# Release what a task holds (task, error), at the end of a block; the result may be awaited.
+leave: Callable[..., Any] = _calling("_leave")
+# Write the present time into the record; false if the guard was taken for so many seconds.
+refresh: Callable[..., bool] = _calling("_refresh")
+# Have a lock's record name another process as its holder (owner, guarded).
+leave_to: Callable[..., None] = _calling("_leave_to")
+# Forget what the parent holds by this object.
+forget_after_fork: Callable[[Any], None] = methodcaller("_forget_after_fork")
+# Have a kernel lock use a descriptor of the caller, which leads to the lock's path.
+lend: Callable[[Any, int], None] = _calling("_lend")
 
 
 def is_fair(lock: Any) -> bool:
@@ -47,63 +86,10 @@ def lay_out(*locks: Any) -> None:
             lock._lay_out()
 
 
-# Try a lock, unless waiters come first: the core's outcome.
-try_once: Callable[[Any], int] = methodcaller("_try")
-
-# The same for a caller whose turn it is.
-try_anyway: Callable[[Any], int] = methodcaller("_try_again")
-
-
-def has_won(lock: Any, outcome: int, frame: FrameType) -> bool:
-    """Act on the outcome of a try of one of several locks; ``True`` if it is held now."""
-    return bool(lock._has_won(outcome, frame))
-
-
-def made_dirs(lock: Any, outcome: int) -> bool:
-    """Make a lock's missing directories, if a try failed for them and the lock may make them."""
-    return bool(lock._made_dirs(outcome))
-
-
-def makes_dirs(lock: Any) -> bool:
-    """Tell whether a lock may make them."""
-    return bool(lock._make_dirs)
-
-
-def judge(lock: Any, frame: FrameType, *, may_wait: bool, waiter: Any = None) -> bool:
-    """Judge the holder, and remove the lock if that is allowed; ``True`` if it may be free."""
-    return bool(lock._judge(frame, may_wait=may_wait, waiter=waiter))
-
-
-def acquiring(lock: Any, *arguments: Any, **options: Any) -> Any:
-    """Give the steps that acquire a lock, within a timeout and for a frame."""
-    return lock._acquiring(*arguments, **options)
-
-
-def undo(lock: Any, before: int) -> None:
-    """Release what an interrupted call has won since the lock's serial number was read."""
-    lock._undo(before)
-
-
 def taking(lock: Any, timeout: float | None, frame: FrameType, *, reads: bool) -> Any:
     """Give the steps by which a task takes a lock, as a reader or not, and what they win."""
     steps = (lock._reading if reads else lock._steps)(timeout, frame)
     return steps, lock._wins()
-
-
-def part_here(lock: Any) -> tuple[Any, Any]:
-    """Give the running task, and the part of a lock that it has."""
-    found: tuple[Any, Any] = lock._part_here()
-    return found
-
-
-def give_back(lock: Any, me: object, before: Any) -> None:
-    """Release the part of a call that failed, unless the caller had it before."""
-    lock._give_back(me, before)
-
-
-def leave(lock: Any, me: object, *error: object) -> Any:
-    """Release what a task holds, at the end of a block; the result may be awaited."""
-    return lock._leave(me, *error)
 
 
 def end(lock: Any) -> None:
@@ -115,26 +101,6 @@ def end_as(lock: Any, held: semlock_lock, outcome: int) -> None:
     """Act on the outcome of a release of what is held by another structure, and free that."""
     lock._native = held
     lock._finish_release(outcome)
-
-
-def refresh(lock: Any, patience: float) -> bool:
-    """Write the present time into the record; ``False`` if the guard was taken all the time."""
-    return bool(lock._refresh(patience))
-
-
-def leave_to(lock: Any, owner: Process, *, guarded: bool) -> None:
-    """Have a lock's record name another process as its holder."""
-    lock._leave_to(owner, guarded=guarded)
-
-
-def forget_after_fork(lock: Any) -> None:
-    """Forget what the parent holds by this object."""
-    lock._forget_after_fork()
-
-
-def lend(lock: Any, fd: int) -> None:
-    """Have a kernel lock use a descriptor of the caller, which leads to the lock's path."""
-    lock._lend(fd)
 
 
 # ---------------------------------------------------------------- the end of a block
@@ -179,25 +145,35 @@ def found(find: Callable[..., Any], *arguments: Any) -> Any:
 
 # ---------------------------------------------------------------- who holds it
 
-
-def is_for_tasks(lock: Any) -> bool:
-    """Tell whether tasks hold a lock, and not threads."""
-    return bool(lock._for_tasks)
-
-
-def is_mine(lock: Any) -> bool:
-    """Tell whether the caller, a thread or a task, holds a lock by this object."""
-    return bool(lock._is_mine())
-
-
-def is_of_thread(lock: Any) -> bool:
-    """Tell whether this thread holds a lock."""
-    return bool(lock._is_of_thread())
-
-
-def holder_here(lock: Any) -> Any:
-    """Find the object of this process that holds what stands under a lock's name."""
-    return lock._holder_here()
+# Whether tasks hold a lock, and not threads.
+is_for_tasks: Callable[[Any], bool] = attrgetter("_for_tasks")
+# Whether the caller, a thread or a task, holds a lock by this object.
+is_mine: Callable[[Any], bool] = methodcaller("_is_mine")
+# Whether this thread holds a lock.
+is_of_thread: Callable[[Any], bool] = methodcaller("_is_of_thread")
+# The object of this process that holds what stands under a lock's name.
+holder_here: Callable[[Any], Any] = methodcaller("_holder_here")
+# The name of the acquisition that is held, or was held last.
+token: Callable[[Any], str] = methodcaller("_token")
+# Whether a task holds a lock by this object.
+is_held_by: Callable[[Any, object], bool] = _calling("_is_held_by")
+# The lock that the caller holds of a shared lock or of slots; None if none.
+held_part: Callable[[Any], Any] = methodcaller("_mine")
+# Note that the running task has won a lock, called from this frame.
+won_by: Callable[[Any, FrameType], None] = _calling("_won_by")
+# The place in the program where a lock was acquired.
+place: Callable[[Any], tuple[CodeType, int] | None] = attrgetter("_place")
+# The locks that the slots are.
+slots_of: Callable[[Any], list[Any]] = attrgetter("_locks")
+# The lock that the writer of a shared lock holds, and the directory that its readers are in.
+writer_of: Callable[[Any], Any] = attrgetter("_writer")
+readers_directory: Callable[[Any], str] = attrgetter("_directory")
+# Whether the parent process held a lock by this object.
+forked: Callable[[Any], bool] = attrgetter("_forked")
+# Ask the store whether a lock is still held; the outcome.
+confirm: Callable[[Any], int] = methodcaller("_confirm")
+# Whether a lock that the caller itself holds expires during the wait for it (holder, seconds).
+ends_in_time: Callable[[Any, Any, float | None], bool] = _calling("_ends_in_time")
 
 
 def holder_by(lock: Any, token: str | None) -> Any:
@@ -206,86 +182,32 @@ def holder_by(lock: Any, token: str | None) -> Any:
     return None if client is None or token is None else client.holder_by(token)
 
 
-def token(lock: Any) -> str:
-    """Name the acquisition that is held, or was held last."""
-    name: str = lock._token()
-    return name
-
-
-def is_held_by(lock: Any, task: object) -> bool:
-    """Tell whether a task holds a lock by this object."""
-    return bool(lock._is_held_by(task))
-
-
-def held_part(lock: Any) -> Any:
-    """Give the lock that the caller holds of a shared lock or of slots; ``None`` if none."""
-    return lock._mine()
-
-
-def won_by(lock: Any, frame: FrameType) -> None:
-    """Note that the running task has won a lock, called from this frame."""
-    lock._won_by(frame)
-
-
-def place(lock: Any) -> tuple[CodeType, int] | None:
-    """Give the place in the program where a lock was acquired."""
-    found: tuple[CodeType, int] | None = lock._place
-    return found
-
-
-def slots_of(lock: Any) -> list[Any]:
-    """Give the locks that the slots are."""
-    slots: list[Any] = lock._locks
-    return slots
-
-
-def writer_of(lock: Any) -> Any:
-    """Give the lock that the writer of a shared lock holds."""
-    return lock._writer
-
-
-def readers_directory(lock: Any) -> str:
-    """Name the directory that the readers of a shared lock are in."""
-    directory: str = lock._directory
-    return directory
-
-
-def forked(lock: Any) -> bool:
-    """Tell whether the parent process held a lock by this object."""
-    return bool(lock._forked)
-
-
-def confirm(lock: Any) -> int:
-    """Ask the store whether a lock is still held; the outcome."""
-    outcome: int = lock._confirm()
-    return outcome
-
-
-def ends_in_time(lock: Any, own: Any, left: float | None) -> bool:
-    """Tell whether a lock that the caller itself holds expires during the wait for it."""
-    return bool(lock._ends_in_time(own, left))
-
-
 # ---------------------------------------------------------------- options and the record
-
 
 # A lock's path as bytes.
 encoded: Callable[[Any], bytes] = attrgetter("_encoded")
-
-
-# The record that the next try writes.
+# The record that the next try writes, and whether it is made again for each try.
 record: Callable[[Any], Record | None] = attrgetter("_record")
-
-
-def decode(lock: Any, content: bytes) -> LockInfo:
-    """Read a record of the lock's system."""
-    info: LockInfo = lock._decode(content)
-    return info
-
-
-def is_composed_anew(lock: Any) -> bool:
-    """Tell whether a lock's record is made again for each try."""
-    return bool(lock._each_time)
+is_composed_anew: Callable[[Any], bool] = attrgetter("_each_time")
+# Read a record of the lock's system.
+decode: Callable[[Any, bytes], LockInfo] = _calling("_decode")
+policy: Callable[[Any], Policy | None] = attrgetter("_policy")
+schedule: Callable[[Any], Any] = attrgetter("_retry")
+# The seconds between a lock's refreshes, and what is called when one finds it lost.
+heartbeat: Callable[[Any], float | None] = attrgetter("_heartbeat")
+on_lost: Callable[[Any], Any] = attrgetter("_on_lost")
+# A number of the place where a lock is kept: of its filesystem, if it is a file.
+place_kept: Callable[[Any], int] = methodcaller("_place_kept")
+# The function that is called during a wait for a lock.
+on_wait: Callable[[Any], Any] = attrgetter("_on_wait")
+# The function that ends a wait for a lock, and the seconds between its calls; or None.
+cancel: Callable[[Any], tuple[Callable[[], object], float] | None] = attrgetter("_cancel")
+# What a kept wait can't do: what is asked or reported during a wait, or made for each try.
+special: Callable[[Any], tuple[object, ...]] = attrgetter(
+    "_policy", "_retry", "_heartbeat", "_on_wait", "_cancel", "_each_time"
+)
+# The name of the line in which tasks of one loop wait for a lock; None: in no line.
+line_name: Callable[[Any], tuple[object, ...] | None] = methodcaller("_line_name")
 
 
 def options_of_files(lock: Any) -> dict[str, Any]:
@@ -303,45 +225,9 @@ def left_to(lock: Any) -> Process | None:
     return None if lock._owner is None else lock._owner[0]
 
 
-def policy(lock: Any) -> Policy | None:
-    """Give a lock's policy."""
-    found: Policy | None = lock._policy
-    return found
-
-
-def schedule(lock: Any) -> Any:
-    """Give a lock's retry schedule."""
-    return lock._retry
-
-
-def place_kept(lock: Any) -> int:
-    """Give a number of the place where a lock is kept: of its filesystem, if it is a file."""
-    number: int = lock._place_kept()
-    return number
-
-
-def heartbeat(lock: Any) -> float | None:
-    """Give the seconds between a lock's refreshes."""
-    every: float | None = lock._heartbeat
-    return every
-
-
-def on_lost(lock: Any) -> Any:
-    """Give the function that is called when a refresh finds a lock lost."""
-    return lock._on_lost
-
-
-# The function that is called during a wait for a lock.
-on_wait: Callable[[Any], Any] = attrgetter("_on_wait")
-
-
 def report_waits(lock: Any, function: Any) -> None:
     """Have a function called during each wait for a lock."""
     lock._on_wait = function
-
-
-# The function that ends a wait for a lock, and the seconds between its calls; or ``None``.
-cancel: Callable[[Any], tuple[Callable[[], object], float] | None] = attrgetter("_cancel")
 
 
 def cancel_by(lock: Any, function: Callable[[], object] | None, every: float) -> None:
@@ -349,24 +235,10 @@ def cancel_by(lock: Any, function: Callable[[], object] | None, every: float) ->
     lock._cancel = None if function is None else (function, every)
 
 
-# What a kept wait can't do: what is asked or reported during a wait, or made for each try.
-special: Callable[[Any], tuple[object, ...]] = attrgetter(
-    "_policy", "_retry", "_heartbeat", "_on_wait", "_cancel", "_each_time"
-)
-
-
-def line_name(lock: Any) -> tuple[object, ...] | None:
-    """Name the line in which tasks of one loop wait for a lock; ``None``: in no line."""
-    name: tuple[object, ...] | None = lock._line_name()
-    return name
-
-
 # ---------------------------------------------------------------- statuses and records
 
-
-def barred(found: LockStatus) -> tuple[str, str] | None:
-    """Give the reason and the user who may remove a lock, if this user may not."""
-    return found._barred
+# The reason and the user who may remove a lock, if this user may not.
+barred: Callable[[LockStatus], tuple[str, str] | None] = attrgetter("_barred")
 
 
 def is_foreign(info: LockInfo) -> bool:
