@@ -29,7 +29,9 @@ class AsyncEngineLock(AsyncForm, EngineLock):  # type: ignore[misc]
 
     __slots__ = ("_holder",)
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    async def __aexit__(  # type: ignore[override]
+        self, kind: type[BaseException] | None, *_: object
+    ) -> None:
         outcome, ticket = self.give_back_reported()
         if ticket is not None:
             lost = outcome == LOST

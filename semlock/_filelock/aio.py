@@ -13,7 +13,7 @@ from semlock._filelock.aio_base import BaseAsyncFileLock
 from semlock._filelock.held import WAIT_ENDED, HeldBySemlock
 from semlock._filelock.native import NativeFileLock, UnixFileLock, WindowsFileLock, options_of
 from semlock._filelock.soft import SoftFileLock, SoftLock
-from semlock._locks.async_lock import AsyncFileForm
+from semlock._locks.async_form import AsyncFileForm
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Coroutine
 from weakref import ref
 
-from semlock._core import HELD, MINE, NESTED, OK, explain
-from semlock._core.options import checked_timeout
+from semlock._core import FAIR, HELD, MINE, NESTED, NO_TURNS, OK, TAKE_TURNS, explain, inside
 from semlock._locks import OWN_TIMEOUT, mine
-from semlock._waiting.hub import hub_here, is_line_here, trio_here
+from semlock._waiting.async_waiter import AsyncWaiter
+from semlock._waiting.hub import hub_here, is_line_here, released_here, trio_here
 from semlock._waiting.sleeping import crowded
 from semlock._waiting.steps import run_async
 
@@ -22,25 +22,27 @@ TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
     from contextlib import AbstractAsyncContextManager
-    from types import FrameType, TracebackType
+    from types import FrameType
     from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
     from typing_extensions import Self
 
     from semlock._core.verdicts import Policy
     from semlock._locks.base import BaseLock
-    from semlock._stores.store import Attempt, Hold
-    from semlock._waiting.steps import Sleep, Steps
-    from semlock._waiting.waiter import Schedule
+    from semlock._stores.store import Attempt
+    from semlock._waiting.steps import Sleep
 
     P = ParamSpec("P")
     T = TypeVar("T")
     T_co = TypeVar("T_co", covariant=True)
 
+    _Lock = BaseLock
+
     class _Base(Coroutine[Any, Any, AbstractAsyncContextManager[T_co]], Generic[T_co]):
         """The types, which nothing needs at run time."""
 
 else:
+    _Lock = object
 
     class _Base(Coroutine):
         """The same without types: subscribing one would import ``typing``."""
@@ -72,16 +74,8 @@ class ForTasks:
 
     if TYPE_CHECKING:
 
-        async def __aenter__(self) -> Any:
-            """Take the lock."""
-
-        async def __aexit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            traceback: TracebackType | None,
-        ) -> None:
-            """Release it."""
+        async def __aenter__(self) -> Any: ...
+        async def __aexit__(self, *error: Any) -> None: ...
 
     def __enter__(self) -> NoReturn:
         refuse_enter(self)
@@ -162,7 +156,7 @@ class AsyncAcquired:
         return f"<{self.lock!r}, acquired>"
 
 
-class AsyncForm(ForTasks):
+class AsyncForm(ForTasks, _Lock):  # type: ignore[misc]  # it refuses what threads do
     """Makes of a lock for threads one for tasks; it comes before the lock's class in the bases.
 
     The core and ``BaseLock`` identify holders by thread.  Here a holder is a task: tasks of one
@@ -173,43 +167,28 @@ class AsyncForm(ForTasks):
 
     _for_tasks = True
 
-    if TYPE_CHECKING:
-        path: str
-        timeout: float | None
-        _native: Hold
-        _policy: Policy | None
-        _retry: Schedule | None
-        _place: Any
-        # The serial number of a win and the task that won.  Tasks of other threads may use the
-        # object too: if the number is not the lock's, the holder has not been noted yet.
-        _holder: tuple[int, ref[Any]] | None
-
-        def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]: ...
-        def _settle(self, outcome: int, frame: FrameType) -> bool: ...
-        def _undo(self, before: int) -> None: ...
-        def _is_of_thread(self) -> bool: ...
-        def _store_time(self) -> int: ...
-        def __exit__(self, *error: object) -> None: ...
+    # The serial number of a win and the task that won.  Tasks of other threads may use the object
+    # too: if the number is not the lock's, the holder has not been noted yet.
+    _holder: tuple[int, ref[Any]] | None
 
     # Not in __init__(), which is the other form's, so that a wrong call is told with its class.
     def __new__(cls, *_arguments: Any, **_options: Any) -> Self:
         self = super().__new__(cls)
-        self._holder = None  # type: ignore[misc]  # a slot of each class that has this form
+        self._holder = None  # a slot of each class that has this form
         return self
 
     # ------------------------------------------------------------------ acquiring
 
-    def acquire(self, timeout: float | None = OWN_TIMEOUT) -> Acquiring[Self]:
+    def acquire(  # type: ignore[override]  # it is awaited
+        self, timeout: float | None = OWN_TIMEOUT
+    ) -> Acquiring[Self]:
         """Take the lock, waiting for it; ``LockTimeoutError`` when the time is over.
 
         ``async with lock.acquire(timeout=5):`` releases it at the end, ``await`` gives a context
         manager that does.
         """
-        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
-        if limit is not None:
-            limit = checked_timeout(limit)
         # One coroutine and not two: thousands may sleep, and each costs memory.
-        steps = self._acquiring(limit, _frame(1))
+        steps = self._acquiring(self._limit(timeout), _frame(1))
         acquired = AsyncAcquired()
         acquired.lock = self
         return Acquiring(run_async(steps, (self,), None, acquired))
@@ -217,20 +196,15 @@ class AsyncForm(ForTasks):
     def __aenter__(self) -> Coroutine[Any, Any, Self]:
         return run_async(self._acquiring(self.timeout, _frame(1)), (self,), None, self)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.__exit__(kind, error, traceback)
+    async def __aexit__(self, *error: object) -> None:
+        self.__exit__(*error)  # type: ignore[arg-type]
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free or its holder is dead; ``False`` if it is held."""
         frame = _frame(1)
         before = self._native.serial
         try:
-            won: bool = not self._is_anothers() and super().try_acquire()  # type: ignore[misc]
+            won = not self._is_anothers() and super().try_acquire()
             if won:
                 self._won_by(frame)
         except BaseException:
@@ -255,7 +229,7 @@ class AsyncForm(ForTasks):
         self._place = (frame.f_code, frame.f_lasti)
         task = this_task()
         win = None if task is None else (self._native.serial, task)
-        self._holder = win  # type: ignore[misc]
+        self._holder = win
 
     def _is_mine(self) -> bool:
         """Tell whether the running task holds the lock by this object."""
@@ -292,13 +266,13 @@ class AsyncForm(ForTasks):
     def _try(self) -> int:
         if self._native.reentrant and self._is_anothers():
             return HELD
-        outcome: int = super()._try()  # type: ignore[misc]
+        outcome = super()._try()  # type: ignore[safe-super]  # the lock's class comes later
         return HELD if outcome == MINE else outcome
 
     def _try_again(self) -> int:
         if self._native.reentrant and self._is_anothers():
             return HELD
-        outcome: int = super()._try_again()  # type: ignore[misc]
+        outcome = super()._try_again()  # type: ignore[safe-super]
         return HELD if outcome == MINE else outcome
 
     def _judge(
@@ -307,5 +281,76 @@ class AsyncForm(ForTasks):
         # A holder in the same thread is no deadlock for a task.  That this task does not hold it
         # was checked before the wait began.
         del may_wait
-        free: bool = super()._judge(frame, may_wait=False, waiter=waiter)  # type: ignore[misc]
-        return free
+        return super()._judge(frame, may_wait=False, waiter=waiter)
+
+
+class AsyncFileForm(AsyncForm):
+    """The same for a lock that is a file: its waits, and the line of the waiters of one loop."""
+
+    __slots__ = ()
+
+    def _line_name(self) -> tuple[object, ...] | None:
+        """Name the line in which tasks of one loop wait for this lock; ``None``: in no line.
+
+        The first task in line judges the holder for all of them, so they share a line only if
+        their policies are the same.  A task with a schedule of retries stands in none.
+        """
+        if self._retry is not None:
+            return None
+        policy = self._policy
+        rules = None if policy is None else rules_of(policy)
+        return self.path, self._native.turns, rules
+
+    def _waiter(self, timeout: float | None, asked: int) -> AsyncWaiter:
+        native = self._native
+        fair = native.turns == FAIR
+        waiter = AsyncWaiter(
+            hub_here(),
+            (native,),
+            timeout,
+            schedule=self._retry,
+            queue=native if native.turns else None,
+            record=inside.record(self),
+            line=self._line_name(),
+            fair=fair,
+            stands=fair,
+            asked=asked,
+            of=self,
+            news=True,
+        )
+        if self._policy is not None:
+            waiter.judge = None  # by the clock of the lock, from the beginning
+        return waiter
+
+    def _try_in_turn(self, waiter: AsyncWaiter) -> int:  # type: ignore[override]
+        if waiter.stands or not self._native.turns:
+            return super()._try_in_turn(waiter)
+        return self._try()  # not before the waiters in the queue
+
+    # ------------------------------------------------------------------ letting go
+
+    def release(self) -> None:
+        """Release the lock; the errors are those of ``Lock.release``."""
+        super().release()
+        if crowded:
+            self._released()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)  # type: ignore[arg-type]
+        if crowded:
+            self._released()
+
+    def _released(self) -> None:
+        """Wake the first waiter for this lock in this loop."""
+        turns = (NO_TURNS, TAKE_TURNS, FAIR)
+        rules = {None, None if self._policy is None else rules_of(self._policy)}
+        released_here(*((self.path, each, rule) for each in turns for rule in rules))
+
+
+def rules_of(policy: Policy | None) -> object:
+    """Name a policy: those that are equal share a line."""
+    try:
+        hash(policy)
+    except TypeError:
+        return id(policy)
+    return policy

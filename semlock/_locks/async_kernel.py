@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from semlock._core import capi
-from semlock._locks.async_lock import AsyncFileForm
+from semlock._locks.async_form import AsyncFileForm
 from semlock._locks.kernel import KernelLock
 from semlock._locks.lock import called_by_its_name
 from semlock._waiting.hub import released_here

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from semlock._locks.async_form import AsyncForm
+from semlock._locks.async_form import AsyncFileForm
 from semlock._locks.lock import SAFE, TextLock, called_by_its_name
-from semlock._stores.async_file import InFilesForTasks
-
-
-class AsyncFileForm(InFilesForTasks, AsyncForm):
-    """What makes of a lock that is a file one for tasks."""
-
-    __slots__ = ()
 
 
 class AsyncLock(AsyncFileForm, TextLock):  # type: ignore[misc]  # it refuses what Lock does

@@ -30,7 +30,7 @@ def _limit(timeout: float | None) -> float | None:
 
 
 def _distinct_for_tasks(locks: Iterable[L]) -> list[L]:
-    return distinct(locks, AsyncForm)  # type: ignore[arg-type]  # they are locks besides
+    return distinct(locks, AsyncForm)  # type: ignore[type-abstract]
 
 
 # ---------------------------------------------------------------------------- any of them

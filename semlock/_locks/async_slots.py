@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from semlock._core import inside
 from semlock._locks import mine
-from semlock._locks.async_form import this_task
+from semlock._locks.async_form import rules_of, this_task
 from semlock._locks.async_holding import HeldByTasks, into_line, is_held_by, task_here
 from semlock._locks.async_lock import AsyncLock
 from semlock._locks.lock import called_by_its_name
 from semlock._locks.slots import SlotLock
-from semlock._stores.async_file import rules_of
 from semlock._waiting.async_waiter import waiter_here
 from semlock._waiting.hub import released_here
 from semlock._waiting.sleeping import crowded

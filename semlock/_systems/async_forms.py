@@ -6,7 +6,7 @@ import sys
 
 from semlock import feature, sema, semats, sidecar, task
 from semlock._core.options import checked_timeout
-from semlock._locks.async_lock import AsyncFileForm
+from semlock._locks.async_form import AsyncFileForm
 from semlock._locks.lock import called_by_its_name
 from semlock._systems.system_lock import SystemLock
 from semlock._systems.task_reclaim import checked_allow

@@ -172,7 +172,6 @@ def files():
 
 _MODULES = (
     "_locks/async_form.py",
-    "_stores/async_file.py",
     "_waiting/async_waiter.py",
     "_waiting/hub.py",
     "_waiting/sleeping.py",

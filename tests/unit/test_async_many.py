@@ -742,7 +742,7 @@ FILES = (
     "_core/inside.py", "_locks/async_form.py", "_locks/async_holding.py", "_locks/async_many.py",
     "_locks/async_shared.py", "_locks/async_slots.py", "_locks/many.py", "_locks/readers.py",
     "_locks/reading.py", "_locks/shared.py",
-    "_locks/slots.py", "_locks/together.py", "_stores/async_file.py", "_waiting/steps.py",
+    "_locks/slots.py", "_locks/together.py", "_waiting/steps.py",
 )  # fmt: skip
 
 
