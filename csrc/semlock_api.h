@@ -214,7 +214,7 @@ typedef struct {
     int64_t user;       /* the effective user at its creation */
     int64_t group;      /* and the effective group */
     int64_t asked;      /* when the umask was checked last, monotonic */
-    int64_t place;      /* the file position that identifies it as ours; 0 none */
+    int64_t place;      /* identifies it as ours: a file position, or below 0 a turn; 0 none */
 } semlock_file;
 
 /* A ticket: a place in a queue, on disk. */

@@ -29,6 +29,8 @@
  *   A_FILE   valid       ours, if fstat or the file position says the same
  *   SIGNED   0           ours, if it has our signature
  *
+ * The turn is another one each time that the number is kept.
+ *
  *     OTHER --keep--> A_FILE, SIGNED   a descriptor that stays open beyond a call
  *     A_FILE, SIGNED --> OTHER         before it is closed; if it is found not to be ours,
  *                                      without a close; in a forked child, all of them
@@ -38,12 +40,14 @@ typedef struct {
     uint64_t dev;
     uint64_t ino;
     int64_t kind;
+    int64_t turn;
 } entry;
 
 /* The first row is static, so most processes never allocate one. */
 static entry first_row[ROW];
 static entry *rows[ROWS] = {first_row};
 static int64_t highest; /* the highest number that was ever kept */
+static int64_t turns;
 
 static entry *
 entry_of(int64_t fd, int make)
@@ -75,6 +79,7 @@ keep(int64_t fd, int64_t kind, uint64_t dev, uint64_t ino)
     }
     semlock_store64(&kept->dev, dev);
     semlock_store64(&kept->ino, ino);
+    semlock_store64(&kept->turn, semlock_add64(&turns, 1) + 1);
     semlock_store64(&kept->kind, kind);
     while (fd > top && !semlock_swap_if64(&highest, top, fd)) {
         top = semlock_load64(&highest);
@@ -199,20 +204,56 @@ semlock_file_keep(semlock_file *file, semlock_pool *pool)
     return semlock_descriptor_keep(file->handle, file->dev, file->ino);
 }
 
+/* Keep the descriptor of a file whose position is not ours to set, since the caller may read
+ * and write at it.  A signature tells it from what the program opens under its number, where
+ * the system can sign files, and the turn from what another object of this process opens. */
+int
+semlock_file_keep_signed(semlock_file *file)
+{
+    int error = semlock_descriptor_keep(file->handle, file->dev, file->ino);
+
+    if (error == 0) {
+        int64_t turn = semlock_load64(&entry_of(file->handle, 0)->turn);
+
+        file->place = -2 * turn - (semlock_system_sign((int)file->handle) == 0);
+    }
+    return error;
+}
+
+/* Is the table's entry of its number that of this file? */
+static int
+is_entered(const semlock_file *file)
+{
+    entry *kept = entry_of(file->handle, 0);
+
+    return file->place >= 0 ||
+           (kept != NULL && semlock_load64(&kept->turn) == -file->place / 2);
+}
+
+static int
+is_ours(const semlock_file *file)
+{
+    struct stat seen;
+
+    if (file->place > 0) {
+        return lseek((int)file->handle, 0, SEEK_CUR) == (off_t)file->place;
+    }
+    return is_entered(file) &&
+           semlock_descriptor_ours(file->handle, file->dev, file->ino, &seen) &&
+           (file->place % 2 == 0 || semlock_system_signed((int)file->handle));
+}
+
 /* The descriptor of a lock object's file if it is still ours, else -1.  The program may have
  * closed all descriptors and opened another file under the number; then it is dropped. */
 int
 semlock_file_descriptor(semlock_file *file)
 {
-    struct stat seen;
-
-    if (file->handle >= 0 &&
-        (file->place != 0
-             ? lseek((int)file->handle, 0, SEEK_CUR) == (off_t)file->place
-             : semlock_descriptor_ours(file->handle, file->dev, file->ino, &seen))) {
+    if (file->handle >= 0 && is_ours(file)) {
         return (int)file->handle;
     }
-    forget(file->handle, A_FILE, file->dev, file->ino);
+    if (is_entered(file)) {
+        forget(file->handle, A_FILE, file->dev, file->ino);
+    }
     file->handle = -1;
     return -1;
 }

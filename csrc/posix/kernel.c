@@ -100,7 +100,7 @@ took(semlock_lock *lock, int fd, const struct stat *seen)
     lock->file.handle = fd;
     lock->file.dev = (uint64_t)seen->st_dev;
     lock->file.ino = (uint64_t)seen->st_ino;
-    lock->file.place = 0; /* the caller may read and write at its file position */
+    lock->file.place = 0;
 }
 
 static int
@@ -154,7 +154,7 @@ semlock_kernel_take(semlock_lock *lock, semlock_pool *pool)
         if (outcome == SEMLOCK_OK) {
             if (fstat(fd, &opened) == 0 && is_at(lock->path, &opened)) {
                 took(lock, fd, &opened);
-                if (semlock_descriptor_keep(fd, lock->file.dev, lock->file.ino) == 0) {
+                if (semlock_file_keep_signed(&lock->file) == 0) {
                     return SEMLOCK_OK;
                 }
                 semlock_file_reset(&lock->file);
@@ -217,14 +217,16 @@ semlock_kernel_check(semlock_lock *lock, semlock_pool *pool)
 {
     struct stat seen;
     semlock_file file = lock->file;
+    int fd = semlock_file_descriptor(&file);
     int outcome;
 
     (void)pool;
-    if (!semlock_descriptor_ours(file.handle, file.dev, file.ino, &seen) ||
-        (lock->lent == 0 && !is_at(lock->path, &seen))) {
+    seen.st_dev = (dev_t)file.dev;
+    seen.st_ino = (ino_t)file.ino;
+    if (fd < 0 || (lock->lent == 0 && !is_at(lock->path, &seen))) {
         return SEMLOCK_LOST;
     }
-    outcome = lock_opened((int)file.handle, kind_of(lock->kernel));
+    outcome = lock_opened(fd, kind_of(lock->kernel));
     return outcome == SEMLOCK_HELD ? SEMLOCK_LOST : outcome;
 }
 
@@ -295,9 +297,8 @@ semlock_kernel_stat(const semlock_watch *watch, struct stat *seen)
 void
 semlock_kernel_asked(semlock_watch *watch)
 {
-    if (watch->ask.handle >= 0) {
-        semlock_descriptor_close(watch->ask.handle, watch->ask.dev, watch->ask.ino);
-        watch->ask.handle = -1;
+    if (semlock_file_descriptor(&watch->ask) >= 0) {
+        semlock_file_close(&watch->ask);
     }
 }
 
@@ -319,20 +320,19 @@ semlock_kernel_ask(semlock_watch *watch, const struct stat *seen)
     if (fd < 0) {
         semlock_kernel_asked(watch);
         fd = open_to_ask(watch->path, watch->lent - 1, S_ISREG(seen->st_mode));
-        if (fd < 0 || fstat(fd, &opened) != 0 || opened.st_ino != seen->st_ino ||
-            opened.st_dev != seen->st_dev ||
-            semlock_descriptor_keep(fd, (uint64_t)opened.st_dev, (uint64_t)opened.st_ino) !=
-                0) {
+        semlock_file_reset(ask);
+        ask->handle = fd;
+        ask->dev = (uint64_t)seen->st_dev;
+        ask->ino = (uint64_t)seen->st_ino;
+        if (!semlock_descriptor_ours(fd, ask->dev, ask->ino, &opened) ||
+            semlock_file_keep_signed(ask) != 0) {
+            ask->handle = -1;
             if (fd >= 0) {
                 close(fd);
             }
             watch->due = 0;
             return 1;
         }
-        semlock_file_reset(ask);
-        ask->handle = fd;
-        ask->dev = (uint64_t)opened.st_dev;
-        ask->ino = (uint64_t)opened.st_ino;
     }
     if (lock_opened(fd, kind_of(watch->kernel)) == SEMLOCK_HELD) {
         return 0;

@@ -229,17 +229,19 @@ def test_a_holder_that_executes_another_program_holds_no_more(path):
 
 
 @pytest.mark.parametrize("told", ["check", "release"])
-def test_a_descriptor_that_the_program_has_replaced_is_left_alone(path, tmp_path, told):
+@pytest.mark.parametrize("by", ["another file", "the same file"])
+def test_a_descriptor_that_the_program_has_replaced_is_left_alone(path, tmp_path, told, by):
     import fcntl
 
     lock = semlock.KernelLock(path)
     lock.acquire()
-    other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+    name = path if by == "the same file" else tmp_path / "other"
+    other = os.open(name, os.O_RDWR | os.O_CREAT)
     number = lock.fileno()
     os.dup2(other, number)
+    assert is_free(path)  # the kernel has ended the lock with its last descriptor
     fcntl.flock(number, fcntl.LOCK_EX)
     try:
-        assert is_free(path)  # the kernel has ended the lock with its last descriptor
         with pytest.raises(semlock.LockLostError):
             getattr(lock, told)()
         if told == "check":
@@ -247,12 +249,26 @@ def test_a_descriptor_that_the_program_has_replaced_is_left_alone(path, tmp_path
                 lock.release()
         assert not lock.held
         assert os.path.samestat(os.fstat(number), os.fstat(other))  # not closed
-        assert not is_free(tmp_path / "other")  # nor unlocked
-        with semlock.KernelLock(path, timeout=0):
-            pass
+        assert not is_free(name)  # nor unlocked
     finally:
         os.close(number)
         os.close(other)
+    with semlock.KernelLock(path, timeout=0):
+        pass
+
+
+def test_a_lock_whose_descriptor_another_lock_has_now_does_not_end_that_one(path):
+    first, second = semlock.KernelLock(path), semlock.KernelLock(path)
+    first.acquire()
+    os.close(number := first.fileno())
+    second.acquire()
+    assert second.fileno() == number
+    for told in (first.check, first.release):
+        with pytest.raises(semlock.LockLostError):
+            told()
+    assert not is_free(path)
+    second.release()
+    assert is_free(path)
 
 
 # ---------------------------------------------------------------- forks
