@@ -131,10 +131,16 @@ class AllAcquired:
         self._several = several
         self._call = call  # the place of the call that returns this
 
+    @unstruck
     def __enter__(self) -> tuple[Any, ...]:
-        for lock in self.locks:
-            if not lock.held:
-                lock.check()  # an error that says why
+        try:
+            for lock in self.locks:
+                if not lock.held:
+                    lock.check()  # an error that says why
+        except BaseException:
+            if type(self) is _JustAcquired:
+                self._several.let_go()  # the block that would release them doesn't begin
+            raise
         return self.locks
 
     @unstruck

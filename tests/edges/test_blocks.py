@@ -77,6 +77,22 @@ def test_a_signal_as_a_block_ends_leaves_no_lock_held(tmp_path, striking, form):
         pass
 
 
+def enter_as_a_signal_comes(block, strike):
+    (_,) = strike
+    with block:
+        pytest.fail("no handler has run")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="handlers run between any two bytecodes")
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="other bytecodes")
+def test_a_signal_as_the_block_of_several_locks_begins_leaves_none_held(tmp_path, striking):
+    paths = [str(tmp_path / name) for name in ("a.lock", "b.lock")]
+    block = semlock.acquire_all(map(semlock.Lock, paths))
+    with pytest.raises(StruckError):
+        enter_as_a_signal_comes(block, striking())
+    assert [semlock.status(path).state for path in paths] == ["free", "free"]
+
+
 def test_an_interrupt_in_a_release_of_filelocks_class_leaves_no_number_behind(tmp_path):
     for at in itertools.count(1):
         lock = filelock.FileLock(tmp_path / f"{at}.lock")
