@@ -173,6 +173,11 @@ class Hub:
         if not self.waits:
             self._give_back()
 
+    def calm(self) -> None:
+        """Note that a line has ended, or that no task is about to wait."""
+        if not self.lines and not self.gate.due_at:
+            crowded.discard(id(self))
+
     def left(self, wait: Wait) -> None:
         """Note that a wait has ended; it may be called twice."""
         self.waits.discard(id(wait))
@@ -285,7 +290,7 @@ def is_line_here(name: Hashable) -> bool:
     if not crowded or name is None:
         return False
     hub = hub_here()
-    return name in hub.lines or bool(hub.gate.tasks)
+    return name in hub.lines or hub.gate.due_at != 0
 
 
 def released_here(*names: Hashable) -> None:

@@ -162,8 +162,10 @@ class Sleeper:
             self._hub.ignore_bell(bell, self)
 
 
-# How many are called in one step of the loop; it runs other callbacks before the next ones.
-_AT_ONCE = 32
+# How many owners are called, and how many tasks begin to wait within a millisecond, before the loop
+# runs other callbacks.
+_AT_ONCE = 64
+_STEP = 1_000_000
 # Cancelled entries are removed when they are this many and more than half of all.
 _FEW_DEAD = 64
 
@@ -228,7 +230,8 @@ class Timers:
                 set_alarm(self._alarm_at)
 
 
-# The hubs that have lines: while it is empty, a release needs no look for a line.
+# The hubs that have lines, or tasks that are about to join one: while it is empty, neither a
+# release nor a try looks for a line.
 crowded: set[int] = set()
 
 
@@ -307,8 +310,7 @@ class Line:
             lines = self._hub.lines
             if lines.get(self._key) is self:
                 del lines[self._key]
-            if not lines:
-                crowded.discard(id(self._hub))
+            self._hub.calm()
             if self._left is not None:
                 self._end_left()
             return
@@ -333,17 +335,12 @@ class Line:
             wait.end()
 
 
-# How many may begin to wait within a millisecond.  Those beyond it, and those that come while
-# some are held back, begin in later steps of the loop, a few in each.
-_AT_ONCE = 64
-_STEP = 1_000_000
-
-
 class Gate:
     """Spreads the beginning of many waits over several steps of the loop.
 
-    Each beginning takes some microseconds, in which the loop does nothing else.
-
+    Each beginning takes some microseconds, in which the loop does nothing else.  Those beyond the
+    limit of a millisecond begin in later steps, a few in each, and so do all that come before the
+    last of these has begun: none begins before one that came earlier.
     """
 
     __slots__ = ("_began", "_count", "_hub", "due_at", "tasks")
@@ -351,13 +348,14 @@ class Gate:
     def __init__(self, hub: Hub) -> None:
         self._hub = proxy(hub)  # weak, as the hub owns the gate
         self._began = self._count = 0
+        # Not 0 while some are held back, or go on in this step of the loop.
         self.due_at = 0
-        # The futures of the tasks that were held back, in the order in which they came.
+        # The futures of the tasks that are held back, in the order in which they came.
         self.tasks: deque[Any] = deque()
 
     def enter(self) -> Parked | None:
         """Give a sleep of the task before its wait, or ``None``."""
-        if not self.tasks:
+        if not self.due_at:
             now = capi.now_ns()
             if now - self._began > _STEP:
                 self._began, self._count = now, 0
@@ -372,7 +370,11 @@ class Gate:
     def on_time(self) -> None:
         """Let some of them begin."""
         tasks = self.tasks
-        for _ in range(min(self._hub.in_a_step, len(tasks))):
+        begin = min(self._hub.in_a_step, len(tasks))
+        for _ in range(begin):
             tasks.popleft().end(None)
-        if tasks:
+        # They run in the next step of the loop, and this once more after them.
+        if begin:
             self._hub.timers.at(self, capi.now_ns())
+        else:
+            self._hub.calm()

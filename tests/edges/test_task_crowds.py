@@ -104,9 +104,9 @@ of_cpython = pytest.mark.skipif(
 )
 
 
-def stop_the_clock(monkeypatch):
+def stop_the_clock(monkeypatch, after=0):
     """Let no millisecond be over, which lets as many begin or end again, however busy it is."""
-    monkeypatch.setattr(capi, "now_ns", itertools.count(capi.now_ns()).__next__)
+    monkeypatch.setattr(capi, "now_ns", itertools.count(capi.now_ns() + after).__next__)
 
 
 async def all_wait():
@@ -265,6 +265,41 @@ def test_few_begin_to_wait_in_one_step_of_the_loop(path, monkeypatch):
     steps = [after - before for before, after in zip([0, *in_line], in_line, strict=False)]
     assert max(steps) <= 64 + width
     assert crowd.entered == list(range(CROWD))
+
+
+@step_by_step
+@pytest.mark.parametrize("given_up", [False, True], ids=["", "after all in line gave up"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_task_begins_before_one_that_asked_earlier_and_was_held_back(
+    path, monkeypatch, kind, given_up
+):
+    crowd = Crowd(kind, path)
+
+    async def main():
+        holder, hub = crowd.holder(), hub_here()
+        stop_the_clock(monkeypatch)
+        tasks = [asyncio.create_task(crowd.use(number)) for number in range(100)]
+        await asyncio.sleep(0)
+        in_line = 100 - len(hub.gate.tasks) if given_up else 0
+        while not given_up and len(hub.gate.tasks) > hub.in_a_step:  # noqa: ASYNC110 - steps
+            await asyncio.sleep(0)
+        # All these are few enough for the milliseconds in which they come.  The last ones ask just
+        # before those go on that were held back longest.
+        for some in (tasks[:in_line:2], tasks[1:in_line:2]):
+            stop_the_clock(monkeypatch, after=2_000_000)
+            for task in some:
+                task.cancel()
+        holder.release()
+        tasks += [asyncio.create_task(crowd.use(100 + number)) for number in range(20)]
+        await asyncio.sleep(0)
+        monkeypatch.undo()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert crowd.asked == list(range(120))
+        assert crowd.entered == crowd.asked[in_line:]
+        await all_wait()
+        assert not sleeping.crowded
+
+    run(main)
 
 
 @step_by_step
