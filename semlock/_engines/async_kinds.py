@@ -62,7 +62,6 @@ class AsyncEngineLock(AsyncForm, EngineLock):  # type: ignore[misc]
 class InPartsOfTasks(HeldByTasks, InParts):  # type: ignore[misc]  # its words are awaited
     """What both kinds share.  Only ``async with`` and ``acquire`` let the event loop go on."""
 
-    _who = "task"
     _one_part = AsyncEngineLock
 
     def _me(self) -> Any:

@@ -17,7 +17,7 @@ from semlock._waiting.steps import as_awaited, run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Hashable, Sequence
+    from collections.abc import Coroutine, Sequence
     from types import FrameType
     from typing import Any
     from weakref import ref
@@ -45,19 +45,6 @@ def is_held_by(lock: Any, task: object) -> bool:
 def is_mine(lock: Any) -> bool:
     """Tell whether the running task holds a lock."""
     return is_held_by(lock, this_task())
-
-
-def into_line(name: Hashable, timeout: float | None) -> tuple[bool, int, Sleep | None]:
-    """Tell whether tasks of this loop wait in this line, and when this task asked.
-
-    If many tasks begin to wait at once, it first sleeps so, until it is its turn to begin.
-    """
-    asked = capi.now_ns()
-    if timeout == 0:
-        return False, asked, None
-    task_here()
-    in_line = is_line_here(name)
-    return in_line, asked, hub_here().gate.enter() if in_line else None
 
 
 class Holding:
@@ -115,16 +102,31 @@ class HeldByTasks(ForTasks):
 
     __slots__ = ()
 
+    _who = "task"
+    _patient = False  # a try must not block the loop
     timeout: float | None
 
     if TYPE_CHECKING:
 
+        def _line_name(self) -> tuple[object, ...] | None: ...
         def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
             """Take the lock."""
 
         def _limit(self, timeout: float | None) -> float | None: ...
         def _leave(self, me: object, *error: object) -> Any:
             """Release what a task holds, at the end of a block; the result may be awaited."""
+
+    def _into_line(self, timeout: float | None) -> tuple[bool, int, Sleep | None]:
+        """Tell whether tasks of this loop wait in this line, and when this task asked.
+
+        If many tasks begin to wait at once, it first sleeps so, until it is its turn to begin.
+        """
+        asked = capi.now_ns()
+        if timeout == 0:
+            return False, asked, None
+        task_here()
+        in_line = is_line_here(self._line_name())
+        return in_line, asked, hub_here().gate.enter() if in_line else None
 
     def _wins(self) -> tuple[Sequence[Any], Any]:
         """Name what an acquisition wins: some locks, or a part of this one."""

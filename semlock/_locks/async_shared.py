@@ -10,7 +10,6 @@ from semlock._locks import mine
 from semlock._locks.async_form import this_task
 from semlock._locks.async_holding import (
     SharedByTasks,
-    into_line,
     is_held_by,
     task_here,
 )
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from semlock._locks.lock import Lock
     from semlock._waiting.async_waiter import AsyncWaiter
-    from semlock._waiting.steps import Sleep, Steps
+    from semlock._waiting.steps import Steps
 
 _frame = sys._getframe
 
@@ -65,8 +64,6 @@ class AsyncSharedLock(SharedByTasks, SharedLock):  # type: ignore[misc]  # its w
 
     __slots__ = ()
 
-    _who = "task"
-    _patient = False  # a try must not block the loop
     _reader_wait = _TaskReaderWait
     _one_writer = AsyncLock
 
@@ -108,8 +105,8 @@ class AsyncSharedLock(SharedByTasks, SharedLock):  # type: ignore[misc]  # its w
     def _reading(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         return self._sharing(timeout, frame)
 
-    def _into_line(self, timeout: float | None) -> tuple[bool, int, Sleep | None]:
-        return into_line(inside.line_name(self._writer), timeout)
+    def _line_name(self) -> tuple[object, ...] | None:
+        return inside.line_name(self._writer)
 
     def _refuse_to_read(self, frame: FrameType) -> None:
         mine.refuse_task_all((self._writer,), this_task(), frame)
@@ -127,7 +124,7 @@ class AsyncSharedLock(SharedByTasks, SharedLock):  # type: ignore[misc]  # its w
             schedule=inside.schedule(writer),
             queue=writer,
             by=self,
-            line=inside.line_name(writer),
+            line=self._line_name(),
             asked=asked,
             of=writer,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from semlock._core import inside
 from semlock._locks import mine
 from semlock._locks.async_form import rules_of, this_task
-from semlock._locks.async_holding import HeldByTasks, into_line, is_held_by, task_here
+from semlock._locks.async_holding import HeldByTasks, is_held_by, task_here
 from semlock._locks.async_lock import AsyncLock
 from semlock._locks.lock import called_by_its_name
 from semlock._locks.slots import SlotLock
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from semlock._waiting.async_waiter import AsyncWaiter
-    from semlock._waiting.steps import Sleep, Steps
+    from semlock._waiting.steps import Steps
     from semlock._waiting.waiter import Waiter
 
 
@@ -39,17 +39,12 @@ class AsyncSlotLock(HeldByTasks, SlotLock):  # type: ignore[misc]  # its words a
     __slots__ = ()
 
     _one_slot = AsyncLock  # which knows the task that holds it
-    _patient = False  # a try must not block the loop
-    _who = "task"
 
     def _wins(self) -> tuple[Sequence[Any], None]:
         return self._locks, None
 
     def _steps(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         return self._acquiring(timeout, frame)
-
-    def _into_line(self, timeout: float | None) -> tuple[bool, int, Sleep | None]:
-        return into_line(self._line_name(), timeout)
 
     def _refuse_to_wait_for_oneself(self, frame: FrameType, timeout: float | None) -> None:
         mine.refuse_task_all(self._locks, this_task(), frame, timeout)
@@ -76,14 +71,8 @@ class AsyncSlotLock(HeldByTasks, SlotLock):  # type: ignore[misc]  # its words a
         rules = rules_of(inside.policy(self._locks[0]))
         return self.path, inside.native(self._head).turns, rules, self.slots
 
-    def release(self) -> None:
-        """Release this task's slot; the errors are those of ``Lock.release``."""
-        super().release()
-        if crowded:
-            released_here(self._line_name())
-
-    def _leave(self, me: object, *error: Any) -> None:
-        super()._leave(me, *error)
+    def _left(self, me: object, mine: Any) -> None:
+        super()._left(me, mine)
         if crowded:
             released_here(self._line_name())
 

@@ -14,6 +14,7 @@ from semlock._core.folders import open_to_others
 from semlock._locks import OWN_TIMEOUT, Acquired, Entering, mine
 from semlock._locks.base import Acquirable
 from semlock._locks.lock import Lock
+from semlock._locks.parts import InParts
 from semlock._waiting.steps import insisting
 from semlock._waiting.waiter import Waiter, run
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from semlock._waiting.steps import Sleep, Steps
+    from semlock._waiting.steps import Steps
 
 _frame = sys._getframe
 _TRIES = 100
@@ -62,12 +63,10 @@ class Sharable(Acquirable):
         return Entering(self, self._take, self._limit(timeout))
 
 
-class Reading(Sharable):
+class Reading(Sharable, InParts):
     """The part of ``SharedLock`` by which readers acquire."""
 
     __slots__ = ()
-
-    _patient = True  # whether a single try may sleep while the first waiter acts
 
     if TYPE_CHECKING:
         path: str
@@ -137,21 +136,6 @@ class Reading(Sharable):
                 way = yield from insisting(self._way, 0)
         if way != OK or not self._enter(before, frame):
             yield from self._waiting_for_writer(before, timeout, frame, asked)
-
-    def _into_line(self, timeout: float | None) -> tuple[bool, int, Sleep | None]:
-        """Tell whether others in line come first, when the caller asked, and a sleep before."""
-        del timeout
-        return False, 0, None
-
-    def _way(self, timeout: float | None) -> int:
-        """Tell whether others come first: OK, TURN if it is free for them, or HELD.
-
-        With no time, only a fair lock asks.
-        """
-        head = inside.native(self._writer)
-        if timeout == 0 and head.turns != capi.FAIR:
-            return OK
-        return capi.must_make_way(head)
 
     def _reader(self, before: Lock | None) -> Lock:
         """Give the reader of a call, whose caller had another one ``before``, or none.

@@ -15,7 +15,6 @@ from time import monotonic
 
 from semlock._core import capi, explain, inside
 from semlock._core.errors import LockTimeoutError
-from semlock._core.inside import found, unstruck
 from semlock._core.options import made_by, refuse_unknown, told_of
 from semlock._core.paths import READERS
 from semlock._locks import mine as _mine
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from semlock._core.identity import Process
     from semlock._core.options import LockOptions
     from semlock._core.status import LockStatus, StrPath
     from semlock._waiting.steps import Steps
@@ -61,9 +59,17 @@ class SharedLock(Reading):
     ``held_by="object"`` any thread may release what another one took.
     """
 
-    __slots__ = ("__weakref__", "_directory", "_readers", "_writer", "path", "tag", "timeout")
+    __slots__ = (
+        "__weakref__",
+        "_directory",
+        "_head",
+        "_readers",
+        "_writer",
+        "path",
+        "tag",
+        "timeout",
+    )
 
-    _who: Literal["thread", "task"] = "thread"
     _reader_wait = ReaderWait
     _one_writer: Any = Lock
     _defaults = SAFE
@@ -74,7 +80,7 @@ class SharedLock(Reading):
         refuse_unknown(self, options)
         make = made_by(self._one_writer, system, for_tasks=self._who == "task")
         writer = make(path, **told_of(self, options))
-        self._writer = writer
+        self._writer = self._head = writer
         self.path: str = writer.path
         self.tag: str | None = writer.tag
         self.timeout: float | None = writer.timeout
@@ -140,14 +146,6 @@ class SharedLock(Reading):
 
     # ------------------------------------------------------------------ both
 
-    def cancel(self) -> int:
-        """End the waits of this object, for readers and the writer, as ``Lock.cancel`` does."""
-        return int(self._writer.cancel())
-
-    def _leave_to(self, owner: Process, *, guarded: bool) -> None:
-        """Name another process in all records of this object; see ``BaseLock``."""
-        inside.leave_to(self._writer, owner, guarded=guarded)
-
     def _names(self) -> list[str]:
         return names_of_readers(self._directory)
 
@@ -184,43 +182,13 @@ class SharedLock(Reading):
             return None
         return next((reader for reader in list(self._readers.values()) if reader.held), None)
 
-    def _held(self) -> Any:
-        mine = self._mine()
-        if mine is None:
-            raise explain.not_held_error(self._writer)
-        return mine
-
-    @unstruck
-    def release(self) -> None:
-        """Release what this thread holds; the errors are those of ``Lock.release``."""
-        mine = found(self._mine)
-        if mine is None:
-            raise explain.not_held_error(self._writer)
-        try:
-            mine.release()
-        finally:
-            self._left(self._me(), mine)
-
-    @unstruck
-    def __exit__(self, *error: object) -> None:
-        self._leave(None, *error)
-
-    @unstruck
-    def _leave(self, me: object, *error: Any) -> None:
-        mine = found(self._mine, me)
-        if mine is None:
-            reader = self._readers.get(self._me() if me is None else me)
-            if inside.forked(self._writer) or (reader is not None and inside.forked(reader)):
-                return  # the parent process entered the block, and still holds the lock
-            raise explain.not_held_error(self._writer)
-        try:
-            mine.__exit__(*error)
-        finally:
-            self._left(self._me() if me is None else me, mine)
+    def _parts(self) -> list[Any]:
+        return [self._writer, *list(self._readers.values())]
 
     def _left(self, me: object, mine: Any) -> None:
         if mine is self._writer or mine.held:
             return
+        me = self._me() if me is None else me
         if self._readers.get(me) is not mine:  # another thread's or task's
             me = next((who for who, one in list(self._readers.items()) if one is mine), me)
         self._readers.pop(me, None)
@@ -229,14 +197,6 @@ class SharedLock(Reading):
         with contextlib.suppress(OSError):
             os.rmdir(self._directory)
 
-    def refresh(self) -> None:
-        """Write the present time into this thread's record."""
-        self._held().refresh()
-
-    def check(self) -> None:
-        """Make sure that the lock is still held; ``LockLostError`` if it was removed."""
-        self._held().check()
-
     @property
     def held(self) -> Literal["shared", "exclusive"] | None:
         """How this thread holds the lock: ``"shared"``, ``"exclusive"`` or ``None``."""
@@ -244,14 +204,6 @@ class SharedLock(Reading):
         if mine is None:
             return None
         return "exclusive" if mine is self._writer else "shared"
-
-    @property
-    def count(self) -> int:
-        """How often this thread, or this object, holds the lock; 0 while it does not."""
-        mine = self._mine()
-        if mine is not None and mine is not self._writer and inside.native(mine).by_object:
-            return sum(reader.count for reader in list(self._readers.values()))
-        return 0 if mine is None else int(mine.count)
 
     def status(self) -> LockStatus:
         """Look at the writer's lock file."""

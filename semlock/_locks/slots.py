@@ -8,32 +8,30 @@ import sys
 from semlock._core import capi, explain, inside, waits
 from semlock._core.capi import HELD, LOOK, MINE, OK, POOL, try_anyway
 from semlock._core.errors import LockPathError
-from semlock._core.inside import found, unstruck
 from semlock._core.options import made_by, refuse_unknown, told_of
-from semlock._locks.base import Acquirable
 from semlock._locks.lock import SAFE, Lock
+from semlock._locks.parts import InParts
 from semlock._waiting.steps import insisting
 from semlock._waiting.waiter import Waiter, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any, Literal
+    from typing import Any
 
     from typing_extensions import Unpack
 
-    from semlock._core.identity import Process
     from semlock._core.options import LockOptions
     from semlock._core.records import LockInfo
     from semlock._core.status import LockStatus, StrPath
-    from semlock._waiting.steps import Sleep, Steps
+    from semlock._waiting.steps import Steps
     from semlock.systems import System
 
 _frame = sys._getframe
 _MOST = 10_000
 
 
-class SlotLock(Acquirable):
+class SlotLock(InParts):
     """At most so many holders at a time: a counting semaphore made of lock files.
 
     :path:   where the slots are: slot 3 is the lock file ``PATH.3``, a lock like any other,
@@ -62,8 +60,6 @@ class SlotLock(Acquirable):
 
     _one_slot: Any = Lock  # the class of each slot
     _defaults = SAFE
-    _patient = True  # whether a single try may sleep while the first waiter acts
-    _who: Literal["thread", "task"] = "thread"
 
     def __init__(
         self,
@@ -120,10 +116,6 @@ class SlotLock(Acquirable):
             self._undo(before)
             raise
 
-    def cancel(self) -> int:
-        """End the waits of this object, as ``Lock.cancel`` does."""
-        return self._head.cancel()
-
     def _take(self, timeout: float | None, frame: FrameType) -> None:
         before = self._serials()
         try:
@@ -131,20 +123,6 @@ class SlotLock(Acquirable):
         except BaseException:
             self._undo(before)
             raise
-
-    def _way(self, timeout: float | None) -> int:
-        """Tell whether others come first: OK, TURN if a slot is free for them, or HELD.
-
-        With no time, only a fair lock asks.
-        """
-        if timeout == 0 and not self._fair:
-            return OK
-        return capi.must_make_way(inside.native(self._head), self._natives)
-
-    def _into_line(self, timeout: float | None) -> tuple[bool, int, Sleep | None]:
-        """Tell whether others in line come first, when the caller asked, and a sleep before."""
-        del timeout
-        return False, 0, None
 
     def _acquiring(self, timeout: float | None, frame: FrameType) -> Steps[None]:
         """Take a slot, or wait for one; a task behind others in line doesn't try first."""
@@ -156,7 +134,7 @@ class SlotLock(Acquirable):
         if again:
             return
         if again is not None:
-            raise explain.deadlock_error(self._held_slot(), frame, self._who)
+            raise explain.deadlock_error(self._held(), frame, self._who)
         if not in_line:
             way = self._way(timeout)
             if timeout == 0 and way == capi.TURN:
@@ -270,12 +248,15 @@ class SlotLock(Acquirable):
         for lock, serial in zip(self._locks, before, strict=True):
             inside.undo(lock, serial)
 
-    # ------------------------------------------------------------------ holding, letting go
+    # ------------------------------------------------------------------ holding
 
-    def _leave_to(self, owner: Process, *, guarded: bool) -> None:
-        """Name another process in all records of this object; see ``BaseLock``."""
-        for lock in self._locks:
-            inside.leave_to(lock, owner, guarded=guarded)
+    def _parts(self) -> list[Lock]:
+        return self._locks
+
+    def _left(self, me: object, mine: Any) -> None:
+        del me
+        if not mine.held:
+            capi.burst_released(inside.native(self._head))
 
     def _mine(self, me: object = None) -> Lock | None:
         """Find the slot that this thread or this object holds; only the core's structures know."""
@@ -287,55 +268,10 @@ class SlotLock(Acquirable):
                 return lock
         return None
 
-    def _held_slot(self) -> Lock:
-        mine = self._mine()
-        if mine is None:
-            raise explain.not_held_error(self._head)
-        return mine
-
-    @unstruck
-    def release(self) -> None:
-        """Release this thread's slot; the errors are those of ``Lock.release``."""
-        mine = found(self._mine)
-        if mine is None:
-            raise explain.not_held_error(self._head)
-        mine.release()
-        capi.burst_released(inside.native(self._head))
-
-    @unstruck
-    def __exit__(self, *error: object) -> None:
-        self._leave(None, *error)
-
-    @unstruck
-    def _leave(self, me: object, *error: Any) -> None:
-        mine = found(self._mine, me)
-        if mine is None:
-            if any(inside.forked(lock) for lock in self._locks):
-                return  # the parent process entered the block, and still holds the slot
-            raise explain.not_held_error(self._head)
-        mine.__exit__(*error)
-        capi.burst_released(inside.native(self._head))
-
-    def refresh(self) -> None:
-        """Write the present time into the record of this thread's slot."""
-        self._held_slot().refresh()
-
-    def check(self) -> None:
-        """Make sure that this thread's slot is still held; ``LockLostError`` if it is not."""
-        self._held_slot().check()
-
     @property
     def held(self) -> bool:
         """Whether this thread holds a slot through this object."""
         return self._mine() is not None
-
-    @property
-    def count(self) -> int:
-        """How often this thread, or this object, holds a slot; 0 while it holds none."""
-        mine = self._mine()
-        if mine is not None and inside.native(mine).by_object:
-            return sum(lock.count for lock in self._locks)
-        return 0 if mine is None else mine.count
 
     @property
     def slot(self) -> int | None:
