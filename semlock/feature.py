@@ -37,17 +37,10 @@ if TYPE_CHECKING:
     from semlock._core.status import LockStatus, StrPath
 
 __all__ = [
-    "STALE_SECONDS",
-    "AsyncFeatureLock",
-    "FeatureLock",
-    "acquire_feature_lock",
-    "check_feature_lock",
-    "decode",
-    "detect_feature",
-    "release_feature_lock",
-    "stale",
+    "STALE_SECONDS", "AsyncFeatureLock", "FeatureLock", "acquire_feature_lock",
+    "check_feature_lock", "decode", "detect_feature", "release_feature_lock", "stale",
     "status",
-]
+]  # fmt: skip
 
 STATE_DIR = ".mahabharatha/state"
 ENVIRONMENT_VARIABLE = "MAHABHARATHA_FEATURE"
@@ -185,10 +178,7 @@ def _made_readable(found: LockStatus) -> bool:
     try:
         handle = os.open(found.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         seen = os.fstat(handle)
-        if (seen.st_dev, seen.st_ino, seen.st_uid) != (
-            *look.identity,
-            os.geteuid(),
-        ):
+        if (seen.st_dev, seen.st_ino, seen.st_uid) != (*look.identity, os.geteuid()):
             return False
         # By the descriptor: the path may name another file by now.
         os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(seen.st_mode) | stat.S_IRUSR)

@@ -50,14 +50,8 @@ if TYPE_CHECKING:
     from semlock._core.verdicts import Policy
 
 __all__ = [
-    "STALE_TIMEOUT",
-    "AsyncSemaphore",
-    "Semaphore",
-    "clean_stale",
-    "decode",
-    "stale",
-    "status",
-]
+    "STALE_TIMEOUT", "AsyncSemaphore", "Semaphore", "clean_stale", "decode", "stale", "status",
+]  # fmt: skip
 
 STALE_TIMEOUT = 3600.0
 RETRY_INTERVAL = 0.1

@@ -21,12 +21,7 @@ import sys
 
 from semlock._systems.sidecar_held import FileLockHandle, HeldEntry
 from semlock._systems.sidecar_lock import SidecarLock
-from semlock._systems.sidecar_manager import (
-    Acquisition,
-    FileLockManager,
-    with_async,
-    with_sync,
-)
+from semlock._systems.sidecar_manager import Acquisition, FileLockManager, with_async, with_sync
 from semlock._systems.sidecar_record import (
     RECLAIM_SUFFIX,
     SUFFIX,
@@ -60,27 +55,12 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 __all__ = [
-    "STALE",
-    "AsyncSidecarLock",
-    "FileLockHandle",
-    "FileLockManager",
-    "FileLockStaleError",
-    "FileLockTimeoutError",
-    "HeldEntry",
-    "ReclaimQuestion",
-    "RetryOptions",
-    "SidecarLock",
-    "StaleSnapshot",
-    "acquire_file_lock",
-    "acquire_file_lock_async",
-    "create_file_lock_manager",
-    "decode",
-    "default_payload",
-    "stale",
-    "status",
-    "with_file_lock",
-    "with_file_lock_async",
-]
+    "STALE", "AsyncSidecarLock", "FileLockHandle", "FileLockManager", "FileLockStaleError",
+    "FileLockTimeoutError", "HeldEntry", "ReclaimQuestion", "RetryOptions", "SidecarLock",
+    "StaleSnapshot", "acquire_file_lock", "acquire_file_lock_async",
+    "create_file_lock_manager", "decode", "default_payload", "stale", "status",
+    "with_file_lock", "with_file_lock_async",
+]  # fmt: skip
 
 _frame = sys._getframe
 
@@ -93,10 +73,7 @@ def create_file_lock_manager(key: str) -> FileLockManager:
 
 
 def acquire_file_lock(
-    target: StrPath,
-    *,
-    manager_key: str | None = None,
-    **options: Unpack[FileLockOptions],
+    target: StrPath, *, manager_key: str | None = None, **options: Unpack[FileLockOptions]
 ) -> FileLockHandle:
     """Lock a target by the file ``<target>.lock``; all times are in seconds.
 
@@ -122,10 +99,7 @@ def acquire_file_lock(
 
 
 async def acquire_file_lock_async(
-    target: StrPath,
-    *,
-    manager_key: str | None = None,
-    **options: Unpack[FileLockOptions],
+    target: StrPath, *, manager_key: str | None = None, **options: Unpack[FileLockOptions]
 ) -> FileLockHandle:
     """Lock a target as ``acquire_file_lock`` does, and wait in the event loop.
 

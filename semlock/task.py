@@ -36,27 +36,11 @@ if TYPE_CHECKING:
     from semlock._systems.task_owner import Environment, Purpose
 
 __all__ = [
-    "NETWORK_RETRY",
-    "AsyncTaskLock",
-    "Expired",
-    "LockOwner",
-    "Migration",
-    "ReclaimDecision",
-    "ReclaimDeniedError",
-    "TaskInfo",
-    "TaskLock",
-    "decide",
-    "decode",
-    "denied_message",
-    "held_message",
-    "is_network_path",
-    "migrate",
-    "owner_for",
-    "reclaim",
-    "stale",
-    "status",
+    "NETWORK_RETRY", "AsyncTaskLock", "Expired", "LockOwner", "Migration", "ReclaimDecision",
+    "ReclaimDeniedError", "TaskInfo", "TaskLock", "decide", "decode", "denied_message",
+    "held_message", "is_network_path", "migrate", "owner_for", "reclaim", "stale", "status",
     "ttl_for",
-]
+]  # fmt: skip
 
 
 def reclaim(
@@ -118,11 +102,7 @@ def _lock_at(
         whose = LockOwner.from_string(owner).replace(environment=environment, purpose=purpose)
     else:
         whose = owner_for(
-            user=user,
-            session=session,
-            token=token,
-            environment=environment,
-            purpose=purpose,
+            user=user, session=session, token=token, environment=environment, purpose=purpose
         )
     return kind(path, whose, **options)
 
@@ -135,16 +115,7 @@ SYSTEM = System(
     restamp=restamp,
     refresh=lambda lock: refresh_interval(lock.ttl),
     lock=_lock_at,
-    options=(
-        "owner",
-        "user",
-        "session",
-        "token",
-        "ttl",
-        "environment",
-        "purpose",
-        "allow",
-    ),
+    options=("owner", "user", "session", "token", "ttl", "environment", "purpose", "allow"),
     audit=later("semlock._systems.task_audit", "note"),
     async_lock=later("semlock._systems.async_forms", "task_at"),
 )

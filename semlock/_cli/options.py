@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from semlock import systems
-from semlock._cli import (
-    AUTO,
-    COLORS,
-    DURABILITIES,
-    ENVIRONMENTS,
-    PURPOSES,
-    REASONS,
-)
+from semlock._cli import AUTO, COLORS, DURABILITIES, ENVIRONMENTS, PURPOSES, REASONS
 from semlock._cli.verbs import Option
 
 TYPE_CHECKING = False  # what typing says, without importing it

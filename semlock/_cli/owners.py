@@ -252,11 +252,7 @@ def _names_us(word: str) -> bool:
 
 def _ends_behind_us(argv: list[str]) -> bool:
     """Tell whether a shell was given commands of which semlock is the last."""
-    from semlock._cli.shells import (  # noqa: PLC0415 - for shells
-        command_text,
-        commands_of,
-        does_nothing,
-    )
+    from semlock._cli.shells import command_text, commands_of, does_nothing  # noqa: PLC0415 - for shells
 
     text = command_text(argv)
     if text is None:

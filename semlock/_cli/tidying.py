@@ -97,11 +97,7 @@ def _find(options: Options) -> Iterator[Leftover]:
 
         policy = Gone() if policy is None else All(policy, Gone())
     return leftovers(
-        system.resolve(options.lock),
-        system.claims,
-        policy,
-        system.orphan,
-        system.guard,
+        system.resolve(options.lock), system.claims, policy, system.orphan, system.guard
     )
 
 

@@ -92,16 +92,9 @@ class Verb:
     """
 
     __slots__ = (
-        "command",
-        "does",
-        "examples",
-        "name",
-        "operands",
-        "options",
-        "raw",
-        "summary",
+        "command", "does", "examples", "name", "operands", "options", "raw", "summary",
         "where",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,

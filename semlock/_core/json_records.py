@@ -114,9 +114,7 @@ def decode_object(content: bytes) -> dict[str, Any]:
         raise TypeError(f"a record is bytes, as they are in the file, not {content!r:.60}")
     try:
         value = json.loads(
-            content.decode("utf-8", "replace"),
-            parse_constant=_refuse,
-            parse_int=_parse_integer,
+            content.decode("utf-8", "replace"), parse_constant=_refuse, parse_int=_parse_integer
         )
     except (ValueError, RecursionError) as error:
         raise LockRecordError(f"the record is not JSON: {error!s:.200}") from None

@@ -92,8 +92,6 @@ def absolute(path: StrPath) -> str:
         text = os.path.join(_here(text), text) if os.sep == "/" else os.path.abspath(text)
         if text.endswith(("/.", "/..")):
             raise _refusal(
-                f"{text} names a directory: a lock needs a file name",
-                text,
-                errno.EISDIR,
+                f"{text} names a directory: a lock needs a file name", text, errno.EISDIR
             )
     return text

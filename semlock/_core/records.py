@@ -58,18 +58,6 @@ class LockInfo(_Marked):
         "witness", "payload",
     )  # fmt: skip
 
-    pid: int | None
-    timestamp: float | None
-    tag: str | None
-    host: str | None
-    start: int | None
-    boot: str | None
-    pidns: int | None
-    timens: int | None
-    token: str | None
-    witness: str | None
-    payload: dict[str, Any] | None
-
     def __init__(
         self,
         *,

@@ -40,15 +40,8 @@ class _Wait:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_hub",
-        "_keep",
-        "_place",
-        "_watches",
-        "asked",
-        "cdata",
-        "count",
-    )
+        "__weakref__", "_hub", "_keep", "_place", "_watches", "asked", "cdata", "count",
+    )  # fmt: skip
 
     def __init__(
         self,

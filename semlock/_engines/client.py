@@ -326,15 +326,9 @@ class Found:
     """One entry that holds: an ``Instance``."""
 
     __slots__ = (
-        "content",
-        "ctime_ns",
-        "entry",
-        "error",
-        "key",
-        "unfinished",
-        "witnessed",
+        "content", "ctime_ns", "entry", "error", "key", "unfinished", "witnessed",
         "written_at",
-    )
+    )  # fmt: skip
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry

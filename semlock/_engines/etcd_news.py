@@ -34,16 +34,8 @@ class Mine:
     """
 
     __slots__ = (
-        "awaits",
-        "before",
-        "fence",
-        "holds",
-        "local",
-        "name",
-        "room",
-        "stream",
-        "sure",
-    )
+        "awaits", "before", "fence", "holds", "local", "name", "room", "stream", "sure",
+    )  # fmt: skip
 
     def __init__(self, name: str, fence: int, room: int) -> None:
         self.name = name

@@ -205,12 +205,7 @@ class Session:
             epoch = f"{int(lease.epoch, 16) + 1:016x}"
             self._lease = lease = lease._replace(epoch=epoch)  # never used for two requests
             key = encoded(lease.epoch_key)
-            less = {
-                "key": key,
-                "target": "VALUE",
-                "result": "LESS",
-                "value": encoded(epoch),
-            }
+            less = {"key": key, "target": "VALUE", "result": "LESS", "value": encoded(epoch)}
             put = {"key": key, "value": encoded(epoch), "lease": lease.number}
             try:
                 answer = self._gateway.call(

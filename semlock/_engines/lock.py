@@ -57,12 +57,7 @@ class EngineLock(BaseLock):
     _refused_options = _REFUSED
 
     def __init__(
-        self,
-        client: Client,
-        name: str,
-        *,
-        room: int = 1,
-        **options: Unpack[EngineOptions],
+        self, client: Client, name: str, *, room: int = 1, **options: Unpack[EngineOptions]
     ) -> None:
         given = taken(self, options)
         super().__init__(client.path_of(name), given)

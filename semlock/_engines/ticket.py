@@ -27,16 +27,9 @@ class Hold:
     """A ``Hold`` of ``_stores/store.py``: owner, depth, and what counts wins and releases."""
 
     __slots__ = (
-        "by_object",
-        "depth",
-        "endings",
-        "held",
-        "owner",
-        "reentrant",
-        "serial",
-        "ticket",
+        "by_object", "depth", "endings", "held", "owner", "reentrant", "serial", "ticket",
         "turns",
-    )
+    )  # fmt: skip
 
     def __init__(self, *, reentrant: bool) -> None:
         self.owner = self.depth = self.held = self.serial = self.endings = 0

@@ -159,10 +159,7 @@ class ReadWriteLock(metaclass=ReadWriteLockMeta):
         return self._take("write", timeout, blocking)
 
     def _take(
-        self,
-        mode: Literal["read", "write"],
-        timeout: float | None,
-        blocking: bool | None,
+        self, mode: Literal["read", "write"], timeout: float | None, blocking: bool | None
     ) -> AcquireReturnProxy:
         limit, blocking = self.limits(timeout, blocking)
         proxy = AcquireReturnProxy(self)

@@ -8,11 +8,7 @@ from semlock._core import inside
 from semlock._core.errors import LockTimeoutError
 from semlock._locks import mine
 from semlock._locks.async_form import this_task
-from semlock._locks.async_holding import (
-    SharedByTasks,
-    is_held_by,
-    task_here,
-)
+from semlock._locks.async_holding import SharedByTasks, is_held_by, task_here
 from semlock._locks.async_lock import AsyncLock
 from semlock._locks.lock import called_by_its_name
 from semlock._locks.readers import ReaderWait, readers_leaving

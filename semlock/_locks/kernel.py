@@ -62,11 +62,7 @@ class KernelLock(InKernel, TextLock):
     _absolute = staticmethod(_absolute)
 
     def __init__(
-        self,
-        path: StrPath,
-        *,
-        shared: bool = False,
-        **options: Unpack[KernelOptions],
+        self, path: StrPath, *, shared: bool = False, **options: Unpack[KernelOptions]
     ) -> None:
         self._options: Any = options
         InFiles.__init__(self, path, **options)
@@ -89,10 +85,7 @@ class KernelLock(InKernel, TextLock):
         path, leads_there = path_of(number)
         lock = cls(path, shared=shared, **options)
         lock._begin(
-            shared=shared,
-            fair=bool(options.get("fair")),
-            fd=number,
-            queued=leads_there,
+            shared=shared, fair=bool(options.get("fair")), fd=number, queued=leads_there
         )
         return lock
 

@@ -40,20 +40,9 @@ class LockObject(WithOptions, Store):
     """A lock's options and properties, and releasing, refreshing and checking it."""
 
     __slots__ = (
-        "__weakref__",
-        "_cancel",
-        "_forked",
-        "_heartbeat",
-        "_native",
-        "_on_lost",
-        "_on_wait",
-        "_place",
-        "_policy",
-        "_retry",
-        "path",
-        "tag",
-        "timeout",
-    )
+        "__weakref__", "_cancel", "_forked", "_heartbeat", "_native", "_on_lost", "_on_wait",
+        "_place", "_policy", "_retry", "path", "tag", "timeout",
+    )  # fmt: skip
 
     # Whether tasks hold it, and not threads.  Then a try must not block the event loop.
     _for_tasks = False

@@ -60,15 +60,8 @@ class SharedLock(Reading):
     """
 
     __slots__ = (
-        "__weakref__",
-        "_directory",
-        "_head",
-        "_readers",
-        "_writer",
-        "path",
-        "tag",
-        "timeout",
-    )
+        "__weakref__", "_directory", "_head", "_readers", "_writer", "path", "tag", "timeout",
+    )  # fmt: skip
 
     _reader_wait = ReaderWait
     _one_writer: Any = Lock

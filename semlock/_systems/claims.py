@@ -14,15 +14,7 @@ import os
 import re
 
 from semlock._core.errors import LockRecordError
-from semlock._core.forms import (
-    LINE,
-    NUMBER,
-    PAGE,
-    WITNESS,
-    is_begun,
-    is_lock_name,
-    own_text,
-)
+from semlock._core.forms import LINE, NUMBER, PAGE, WITNESS, is_begun, is_lock_name, own_text
 from semlock._core.records import decode_text
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -220,13 +220,8 @@ class HeldEntry:
     """
 
     __slots__ = (
-        "_held",
-        "_state",
-        "acquired_at",
-        "lock_path",
-        "metadata",
-        "normalized_target_path",
-    )
+        "_held", "_state", "acquired_at", "lock_path", "metadata", "normalized_target_path",
+    )  # fmt: skip
 
     def __init__(self, state: State, held: Held) -> None:
         self._state = state

@@ -180,10 +180,7 @@ class FileLockManager:
         ) -> T: ...
         @overload
         async def with_lock_async(
-            self,
-            target: StrPath,
-            function: Callable[[], T],
-            **options: Unpack[FileLockOptions],
+            self, target: StrPath, function: Callable[[], T], **options: Unpack[FileLockOptions]
         ) -> T: ...
 
     async def with_lock_async(

@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from semlock._core.records import printable
-from semlock._timeline.report import (
-    blocker,
-    convoys,
-    depths,
-    duration,
-    longest_waits,
-    names_of,
-)
+from semlock._timeline.report import blocker, convoys, depths, duration, longest_waits, names_of
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:

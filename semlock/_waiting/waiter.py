@@ -336,12 +336,7 @@ class Waiter(Stoppable):
 
 
 def goes_on(
-    lock: Any,
-    native: Any,
-    timeout: float | None,
-    said: int,
-    kept: KeptWait,
-    began: int,
+    lock: Any, native: Any, timeout: float | None, said: int, kept: KeptWait, began: int
 ) -> tuple[int, Waiter]:
     """Go on with a wait that the core could not end: the outcome to begin with, and the wait."""
     waiter = Waiter(timeout, wait=kept.wait, lock=native, of=lock, began=began)

@@ -12,13 +12,9 @@ from semlock._filelock.aio_base import BaseAsyncFileLock
 from semlock._filelock.reporting import AsyncAcquireReturnProxy, not_provided
 
 __all__ = [
-    "AsyncAcquireReturnProxy",
-    "AsyncFileLock",
-    "AsyncSoftFileLock",
-    "AsyncUnixFileLock",
-    "AsyncWindowsFileLock",
-    "BaseAsyncFileLock",
-]
+    "AsyncAcquireReturnProxy", "AsyncFileLock", "AsyncSoftFileLock", "AsyncUnixFileLock",
+    "AsyncWindowsFileLock", "BaseAsyncFileLock",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
