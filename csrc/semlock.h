@@ -189,11 +189,9 @@
  *   A daemon closes all descriptors, and a program opens its own files under any number.  So
  *   a stored number is verified before it is used to write, link, lock or close:
  *
- *     a file           its open file description has a random position far behind
- *                      the end, and lseek(2) reads it; where that cannot be set,
- *                      fstat compares device and inode
- *     a kernel lock's  whose position is the caller's: fstat, the table's turn, and on
- *                      Linux the signature
+ *     a file           its open file description has a random position far behind the end,
+ *                      and lseek(2) reads it; else, as for a kernel lock, whose position is
+ *                      the caller's, fstat (and the table's turn, on Linux the signature)
  *     event source,    has neither, and carries a signature: F_SETSIG on Linux, which FIFOs
  *     process handle   have too, a filter of ours in a kqueue
  *
