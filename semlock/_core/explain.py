@@ -94,8 +94,8 @@ def link_error(path: str) -> LockPathError:
 
 def kernel_error(path: str, code: int) -> OSError:
     """Say why the kernel refused to lock a file."""
-    if code == -errno.ELOOP:
-        return link_error(path)
+    if code == -errno.ELOOP:  # of the path itself, or a circle of links in its directories
+        return link_error(path) if os.path.islink(path) else capi.os_error(code, path)
     words = capi.os_error(code, path).strerror or "it can't be locked"
     if code == -errno.ENOLCK:
         words += (
@@ -309,11 +309,14 @@ def deadlock_error(
 
 def lost_error(lock: LockObject) -> LockLostError:
     """Say who has the lock that was held here."""
-    found = _status(lock)
-    if found is None or found.state == "free":
+    found = None
+    try:
+        found = lock.status()
         now = "nothing is there now"
-    else:
-        now = f"it is held by {found.holder} now"
+        if found.state != "free":
+            now = f"it is held by {found.holder} now"
+    except OSError as error:
+        now = f"what is there now is no lock that can be read: {error.strerror or error}"
     how = (
         "this path does not lead to that lock any more: another program removed it, wrote over "
         "it, or moved it or a directory of its path"

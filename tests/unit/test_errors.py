@@ -204,3 +204,14 @@ def test_what_is_no_lock_is_told_with_what_there_should_be(path):
 
     with pytest.raises(TypeError, match="such as AsyncLock, not <Lock"):
         asyncio.run(mixed())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing replaces an open file there")
+def test_a_loss_says_what_is_there_instead(path):
+    lock = semlock.Lock(path)
+    lock.acquire()
+    os.unlink(path)
+    os.mkdir(path)
+    with pytest.raises(semlock.LockLostError, match="is a directory") as told:
+        lock.release()
+    assert "nothing is there" not in str(told.value)

@@ -187,6 +187,11 @@ def test_a_symbolic_link_is_refused(path):
         semlock.KernelLock(path).acquire()
     assert told.value.errno == errno.ELOOP
     assert not os.path.exists(path)
+    circle = f"{path}.circle"
+    os.symlink(circle, circle)
+    with pytest.raises(OSError, match="Too many levels") as told:
+        semlock.KernelLock(f"{circle}/a").acquire()
+    assert not isinstance(told.value, semlock.LockPathError)  # "a" is no symbolic link
 
 
 def test_a_fifo_and_a_device_are_not_opened_for_writing(path):
