@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from weakref import ref
 
 from semlock._core import FAIR, HELD, MINE, NESTED, NO_TURNS, OK, TAKE_TURNS, explain, inside
+from semlock._core.errors import SemlockError
 from semlock._locks import OWN_TIMEOUT, mine
 from semlock._waiting.async_waiter import AsyncWaiter
 from semlock._waiting.hub import hub_here, is_line_here, released_here, trio_here
@@ -75,7 +76,7 @@ class ForTasks:
     if TYPE_CHECKING:
 
         async def __aenter__(self) -> Any: ...
-        async def __aexit__(self, *error: Any) -> None: ...
+        def __aexit__(self, *error: Any) -> Awaitable[None]: ...
 
     def __enter__(self) -> NoReturn:
         refuse_enter(self)
@@ -132,9 +133,26 @@ class Acquiring(_Base["T_co"]):
         entered: T_co = await self._entered.__aenter__()
         return entered
 
-    async def __aexit__(self, *error: object) -> bool | None:
-        left: bool | None = await self._entered.__aexit__(*error)
+    @inside.unstruck
+    def __aexit__(self, *error: object) -> Awaitable[bool | None]:
+        left: Awaitable[bool | None] = self._entered.__aexit__(*error)
         return left
+
+
+class _Released:
+    """What the end of a block gives to be awaited, when its lock has been released.
+
+    Behind the call that makes a coroutine a handler of a signal may raise; then that never runs.
+    So a lock that needs no wait for its release is released by the call.
+    """
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+_RELEASED = _Released()
 
 
 class AsyncAcquired:
@@ -149,8 +167,10 @@ class AsyncAcquired:
             raise explain.not_held_error(self.lock)
         return self.lock
 
-    async def __aexit__(self, *error: object) -> None:
+    @inside.unstruck
+    def __aexit__(self, *error: object) -> Awaitable[None]:
         self.lock.__exit__(*error)
+        return _RELEASED
 
     def __repr__(self) -> str:
         return f"<{self.lock!r}, acquired>"
@@ -196,8 +216,10 @@ class AsyncForm(ForTasks, _Lock):  # type: ignore[misc]  # it refuses what threa
     def __aenter__(self) -> Coroutine[Any, Any, Self]:
         return run_async(self._acquiring(self.timeout, _frame(1)), (self,), None, self)
 
-    async def __aexit__(self, *error: object) -> None:
+    @inside.unstruck
+    def __aexit__(self, *error: object) -> Awaitable[None]:
         self.__exit__(*error)  # type: ignore[arg-type]
+        return _RELEASED
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free or its holder is dead; ``False`` if it is held."""
@@ -335,8 +357,16 @@ class AsyncFileForm(AsyncForm):
         if crowded:
             self._released()
 
+    @inside.unstruck
     def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)  # type: ignore[arg-type]
+        endings = self._native.endings
+        try:
+            super().__exit__(*error)  # type: ignore[arg-type]
+        except SemlockError:
+            raise
+        except BaseException:
+            self._end(endings)  # a handler of a signal may have raised before the release
+            raise
         if crowded:
             self._released()
 

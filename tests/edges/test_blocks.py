@@ -77,6 +77,22 @@ def test_a_signal_as_a_block_ends_leaves_no_lock_held(tmp_path, striking, form):
         pass
 
 
+async def leave_as_a_signal_comes_in_a_task(block, strike):
+    async with block:
+        (_,) = strike
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="handlers run between any two bytecodes")
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="other bytecodes")
+@pytest.mark.parametrize("make", [lambda lock: lock, lambda lock: lock.acquire()])
+def test_a_signal_as_a_tasks_block_ends_leaves_no_lock_held(tmp_path, striking, make):
+    path = str(tmp_path / "a.lock")
+    block = make(semlock.AsyncLock(path))
+    with pytest.raises(StruckError):
+        leave_as_a_signal_comes_in_a_task(block, striking()).send(None)
+    assert semlock.status(path).state == "free"
+
+
 def enter_as_a_signal_comes(block, strike):
     (_,) = strike
     with block:
