@@ -10,6 +10,7 @@ import pytest
 import invariant
 import parallel
 import users
+from crowd import bound  # noqa: F401 - a fixture for all tests
 from servers import (  # noqa: F401 - fixtures for all tests
     certificates,
     etcd_cluster,

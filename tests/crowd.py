@@ -5,8 +5,13 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import shutil
+import subprocess
 import sys
 import time
+from pathlib import Path
+
+import pytest
 
 from support import Child, wait_until
 
@@ -65,15 +70,22 @@ def _has_owner(ticket):
         os.close(fd)
 
 
+def owner_of(ticket):
+    """Say which process waits, by the file that says so to people."""
+    who = Path(f"{ticket}.who")
+    wait_until(lambda: who.exists() and "pid=" in who.read_text(), "it is told who waits")
+    return int(who.read_text().split("pid=")[1].split()[0])
+
+
 def passed_by(path):
     """List the tickets that were passed by and whose owners have not run since."""
     return sorted(glob.glob(os.path.join(os.path.dirname(path), ".semlock-*.queue", "*.late")))
 
 
 @contextlib.contextmanager
-def crowd_that_waits(path, count, take, *, before=""):
+def crowd_that_waits(path, count, take, *, before="", setup="", env=None):
     """Give a process whose children wait, and stand in the queue."""
-    with Child(FORK) as parent:
+    with Child(FORK + setup, env=env) as parent:
         try:
             parent.run(f"pids = crowd({count}, lambda: {take}, {before!r})")
             wait_until(lambda: len(standing(path)) == count, f"{count} stand in the queue")
@@ -98,6 +110,18 @@ def threads_that_wait(path, count, *, before=""):
         yield child
 
 
+def waiters(stack, path, *timeouts, fair=True):
+    """Have processes wait for a lock that is held, one after the other."""
+    found = []
+    for number, timeout in enumerate(timeouts):
+        found.append(stack.enter_context(Child()))
+        found[-1].send(
+            f"lock = semlock.Lock({path!r}, fair={fair}); lock.acquire({timeout}); None"
+        )
+        wait_until(lambda n=number: len(standing(path)) == n + 1, "it waits")
+    return found
+
+
 def signal_all(parent, name):
     """Send all of a crowd a signal."""
     parent.run(
@@ -106,6 +130,20 @@ def signal_all(parent, name):
         "    for pid in pids: os.waitpid(pid, 0)\n"
         "    pids = []\n"
     )
+
+
+@pytest.fixture
+def bound(tmp_path):
+    """The same directory, seen through FUSE."""
+    if shutil.which("bindfs") is None or os.getuid() != 0 or not os.path.exists("/dev/fuse"):
+        pytest.skip("it needs bindfs")
+    below, above = tmp_path / "below", tmp_path / "above"
+    below.mkdir()
+    above.mkdir()
+    if subprocess.run(["bindfs", below, above], check=False, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    yield os.path.join(above, "the.lock")
+    subprocess.run(["umount", "-l", above], check=True)
 
 
 def in_time(attempt):

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import importlib.util
 import inspect
+import itertools
 import os
 import shutil
 import stat
@@ -69,6 +70,18 @@ SOURCE = inspect.getsource(import_all) + inspect.getsource(become)
 def as_user(user: int = NOBODY, *, effective: bool = False) -> str:
     """Give code by which a process that has the tests' semlock becomes another user."""
     return f"{SOURCE}become({user}, {effective})\n"
+
+
+_count = itertools.count()
+
+
+def of_its_own() -> int:
+    """Give a user that no other running test has.
+
+    The kernel counts inotify instances for each user, so a test that uses them up, or counts on
+    having some, takes a user of its own.
+    """
+    return NOBODY - 1 - (os.getpid() % 4000) * 8 - next(_count) % 8
 
 
 def _open_to_all(path: str) -> bool:

@@ -18,11 +18,13 @@ from crowd import (
     FORK,
     crowd_that_waits,
     in_time,
+    owner_of,
     signal_all,
     standing,
     threads_that_wait,
     tickets,
     timed,
+    waiters,
 )
 from semlock._core import capi, waits
 from support import Child, wait_until
@@ -81,26 +83,11 @@ def without_inotify():
     if os.getuid() != 0:
         pytest.skip("it needs root")
     with Child(WAITS) as hoarder:
-        # As a user of its own: other tests may run as the usual one at the same time.
-        hoarder.run(users.as_user(users.NOBODY - 1 - os.getpid() % 4000))
+        hoarder.run(users.as_user(users.of_its_own()))
         hoarder.run("import resource; hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]")
         hoarder.run("resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))")
         hoarder.run(USED_UP)
         yield hoarder
-
-
-@pytest.fixture
-def bound(tmp_path):
-    """The same directory, seen through FUSE."""
-    if shutil.which("bindfs") is None or os.getuid() != 0 or not os.path.exists("/dev/fuse"):
-        pytest.skip("it needs bindfs")
-    below, above = tmp_path / "below", tmp_path / "above"
-    below.mkdir()
-    above.mkdir()
-    if subprocess.run(["bindfs", below, above], check=False, capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    yield os.path.join(above, "the.lock")
-    subprocess.run(["umount", "-l", above], check=True)
 
 
 # ---------------------------------------------------------------- what one wait costs
@@ -243,13 +230,6 @@ def long_crowd(without_inotify, shared_path):
     signal_all(parent, "SIGKILL")
 
 
-def owner_of(ticket):
-    """Say which process waits, by the file that says so to people."""
-    who = Path(f"{ticket}.who")
-    wait_until(lambda: who.exists() and "pid=" in who.read_text(), "it is told who waits")
-    return int(who.read_text().split("pid=")[1].split()[0])
-
-
 @pytest.mark.stress
 def test_most_of_a_crowd_without_events_hardly_ever_look(long_crowd):
     _, _, order = long_crowd
@@ -292,8 +272,7 @@ def test_one_without_events_behind_very_many_looks_rarely_from_the_beginning(
     without_inotify, shared_path
 ):
     """All of a crowd that looked five times a second would take a good part of a processor."""
-    # As another user: this one's event sources are there for other tests.
-    other = users.as_user(users.NOBODY - 5000 - os.getpid() % 4000)
+    other = users.as_user(users.of_its_own())  # each thread has an event source
     with semlock.Lock(shared_path), threads_that_wait(shared_path, 150, before=other):
         without_inotify.send(f"semlock.Lock({shared_path!r}, fair=True).acquire()")
         wait_until(lambda: len(standing(shared_path)) == 151, "the last one waits too")
@@ -393,155 +372,6 @@ def test_one_that_was_late_itself_has_a_free_lock_in_time_behind_one_that_is_sto
             return took
 
     in_time(once)
-
-
-# ---------------------------------------------------------------- who reads the queue
-
-RELAYS = 16  # so many in a row are told that they are first; then one reads the queue
-
-
-@contextlib.contextmanager
-def traced(pids, log):
-    """Trace some processes; give what says which calls one has made since."""
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("it needs strace")
-    command = [strace, "-ff", "-o", str(log), *(f"-p{pid}" for pid in pids)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
-        try:
-            for _ in pids:
-                assert "attached" in tracer.stderr.readline()
-            yield lambda pid: [
-                line.partition("(")[0] for line in Path(f"{log}.{pid}").read_text().splitlines()
-            ]
-        finally:
-            tracer.terminate()
-
-
-def reads_the_queue(calls):
-    return "getdents64" in calls
-
-
-@contextlib.contextmanager
-def crowd_that_went_through(path, count, log):
-    """Trace a crowd from the release until the last one has ended."""
-    take = f"semlock.Lock({path!r}).acquire().__exit__(None, None, None)"
-    held = semlock.Lock(path)
-    held.acquire()
-    with crowd_that_waits(path, 1, take) as parent:
-        for number in range(1, count):
-            parent.run(f"pids += crowd(1, lambda: {take})")
-            wait_until(lambda n=number: len(standing(path)) == n + 1, "it waits")
-        pids = parent.run("pids")
-        with traced(pids, log) as calls:
-            held.release()
-            parent.run("for pid in pids: os.waitpid(pid, 0)", timeout=60)
-            parent.run("pids = []")
-            yield [calls(pid) for pid in pids]
-
-
-@pytest.mark.parametrize("count", [RELAYS // 2, RELAYS + 8])
-def test_each_tells_the_next_one_that_it_is_first(path, tmp_path, count):
-    """Else each would read the whole queue, and a crowd would cost the square of its number."""
-    with crowd_that_went_through(path, count, tmp_path / "calls") as calls:
-        readers = sum(map(reads_the_queue, calls))
-    # The first one reads, and one after sixteen.  On a busy machine one that is late is passed
-    # by, and then some more do.
-    assert count // RELAYS <= readers <= 1 + count // 4
-
-
-def test_on_fuse_few_calls_come_between_a_wake_and_the_lock(bound, tmp_path):
-    """Each of them is a request to the server."""
-    with crowd_that_went_through(bound, 10, tmp_path / "calls") as calls:
-        between = sorted(calls_of_a_turn(one) for one in calls)
-    assert between[len(between) // 2] <= 20, between
-
-
-TASKS = """
-import asyncio, semlock
-async def tasks(path, count):
-    lock, order = semlock.AsyncLock(path, fair=True, durability="none"), []
-    async def use(number):
-        async with lock:
-            order.append(number)
-    await asyncio.gather(*map(use, range(count)))
-    return order == list(range(count))
-"""
-
-
-def test_on_fuse_tasks_hand_a_fair_lock_over_in_few_calls(bound, tmp_path):
-    """The next one takes its ticket without a look at the lock, and tells people only later."""
-    count, log = 20, tmp_path / "calls"
-    with Child(TASKS) as loop:
-        held = semlock.Lock(bound)
-        with held:
-            loop.send(f"asyncio.run(tasks({bound!r}, {count}))")
-            wait_until(lambda: tickets(bound) != [], "one waits")
-            assert owner_of(tickets(bound)[0]) == loop.process.pid
-            with traced([loop.process.pid], log):
-                held.release()
-                assert loop.receive()
-            held.acquire()
-        calls = Path(f"{log}.{loop.process.pid}").read_text().splitlines()
-    assert len(calls) / count <= 75
-    assert sum(".who" in call and "O_CREAT" in call for call in calls) <= 3
-
-
-def calls_of_a_turn(calls):
-    won = calls.index("link")
-    return won - max(i for i, call in enumerate(calls[:won]) if call == "ppoll")
-
-
-def waiters(stack, path, *timeouts, fair=True):
-    """Have processes wait for a lock that is held, one after the other."""
-    found = []
-    for number, timeout in enumerate(timeouts):
-        found.append(stack.enter_context(Child()))
-        found[-1].send(
-            f"lock = semlock.Lock({path!r}, fair={fair}); lock.acquire({timeout}); None"
-        )
-        wait_until(lambda n=number: len(standing(path)) == n + 1, "it waits")
-    return found
-
-
-def test_one_that_was_passed_by_may_come_back_so_those_after_it_read_the_queue(path, tmp_path):
-    with contextlib.ExitStack() as stack:
-        with semlock.Lock(path):
-            (slow,) = waiters(stack, path, None, fair=False)
-            slow.stop()
-            (ticket,) = tickets(path)
-            os.rename(ticket, f"{ticket}.late")
-            first, last = waiters(stack, path, None, None, fair=False)
-        first.receive()
-        with traced([last.outer_pid], tmp_path / "calls") as calls:
-            first.run("lock.release()")
-            last.receive()
-            assert reads_the_queue(calls(last.outer_pid))
-        last.run("lock.release()")
-        slow.resume()
-        slow.receive()
-
-
-def test_one_that_gives_up_behind_others_says_nothing(path, tmp_path):
-    with contextlib.ExitStack() as stack, semlock.Lock(path):
-        _, short, last = waiters(stack, path, None, 0.7, None, fair=False)
-        with traced([last.outer_pid], tmp_path / "calls") as calls:
-            with pytest.raises(semlock.LockTimeoutError):
-                short.receive()
-            wait_until(lambda: reads_the_queue(calls(last.outer_pid)), "it reads the queue")
-
-
-def test_the_one_behind_reads_the_queue_of_a_fair_lock(path, tmp_path):
-    """A waiter may have asked before it, and joined after it."""
-    with contextlib.ExitStack() as stack:
-        with semlock.Lock(path):
-            first, last = waiters(stack, path, None, None)
-        first.receive()
-        with traced([last.outer_pid], tmp_path / "calls") as calls:
-            first.run("lock.release()")
-            last.receive()
-            assert reads_the_queue(calls(last.outer_pid))
-        last.run("lock.release()")
 
 
 # ---------------------------------------------------------------- crowds

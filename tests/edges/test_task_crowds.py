@@ -499,7 +499,9 @@ def test_a_task_of_trio_that_waits_is_few_objects_too(path, kind, limit):
 
 
 @pytest.mark.parametrize("let_go", [False, True], ids=["held", "let go at the same time"])
-def test_a_crowd_in_trio_that_is_cancelled_at_once_ends_in_many_steps(path, let_go):
+def test_a_crowd_in_trio_that_is_cancelled_at_once_ends_in_many_steps(
+    path, monkeypatch, let_go
+):
     """By itself trio runs all that one call cancels in a single step of its loop."""
     trio = trio_or_skip()
     crowd = Crowd("fair", path)
@@ -529,9 +531,11 @@ def test_a_crowd_in_trio_that_is_cancelled_at_once_ends_in_many_steps(path, let_
                         steps.append(len(ended))
 
                 await outer.start(watch)
+                stop_the_clock(monkeypatch)
                 if let_go:
                     holder.release()
                 nursery.cancel_scope.cancel()
+            monkeypatch.undo()
             # Two steps of 64 may end between two looks, and a few that were not asleep.
             assert (
                 max(after - before for before, after in itertools.pairwise(steps)) < CROWD / 2

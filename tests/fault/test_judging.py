@@ -18,7 +18,7 @@ import semlock
 from semlock._core import capi
 from semlock._core.identity import this_process
 from semlock._locks.base import BaseLock
-from support import Child, state_of, wait_until
+from support import Child, state_of, wait_until, watched_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -266,15 +266,24 @@ def seldom() -> Iterator[None]:
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 def test_a_wait_wins_by_itself_when_the_holder_dies(no_judge, path, seldom, make):
+    before = watched_by()
     with Child() as child:
         child.run(f"lock = semlock.Lock({path + ('.1' if make is MAKERS['slots'] else '')!r})")
         child.run("lock.acquire(); None")
         lock = make(path)
-        ending = threading.Timer(0.05, child.kill)
+
+        def end() -> None:
+            # Not while the first try looks at it: what is just dying then is left to Python.
+            wait_until(lambda: watched_by() > before, "it waits")
+            child.kill()
+
+        ending = threading.Thread(target=end)
         ending.start()
-        lock.acquire(timeout=20)
+        try:
+            lock.acquire(timeout=20)
+        finally:
+            ending.join()
         lock.release()
-        ending.join()
 
 
 def test_a_holder_that_closed_its_file_keeps_it_until_its_process_ends(no_judge, path, seldom):
