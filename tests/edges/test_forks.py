@@ -58,6 +58,13 @@ def keep(directory):
 
 FORKS = ["libc.fork", "clone", "os.fork"]
 
+# A lock that the parent has had before the fork, so the core knows its directory.
+USED_BEFORE = """
+other = semlock.Lock(directory + "/other.lock")
+with other:
+    pass
+"""
+
 
 @pytest.fixture
 def program(tmp_path):
@@ -119,11 +126,8 @@ def test_the_children_of_a_server_clear_away_what_those_before_them_left(
 
 @pytest.mark.parametrize("fork", FORKS)
 def test_a_child_takes_locks_under_its_own_name(program, tmp_path, fork):
+    program.run(USED_BEFORE)
     program.run("""
-other = semlock.Lock(directory + "/other.lock")
-with other:
-    pass
-
 def use():
     with other:
         here = semlock.status(other.path).info.pid == os.getpid() == other.info.pid
@@ -137,11 +141,8 @@ def use():
 
 @pytest.mark.parametrize("fork", FORKS)
 def test_a_childs_first_wait_stands_in_the_queue_and_can_be_cancelled(program, path, fork):
+    program.run(USED_BEFORE)
     program.run("""
-other = semlock.Lock(directory + "/other.lock")
-with other:
-    pass
-
 def wait():
     seen = []
 

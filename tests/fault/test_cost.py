@@ -561,26 +561,25 @@ def instructions(directory: str, held: list[str]) -> dict[str, float]:
     callgrind = [valgrind, "--tool=callgrind", f"--callgrind-out-file={os.devnull}"]
     # What another test makes them compile, or not, must be the same for all three.
     quiet = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": ""}
-    subprocess.run(
-        [sys.executable, "-c", "import semlock"],
-        env={**os.environ, **quiet},
-        cwd=directory,
-        check=True,
-    )
-    # Side by side, because each takes seconds, and the bill is the same for all that.  Each has a
-    # directory of its own: one that finds what another has there loads what judges that.
-    for what in ("bare", "pair", "try"):
-        os.mkdir(os.path.join(directory, what))
+
+    def words(what: str, pairs: int, tries: int) -> list[str]:
+        # Each has a directory of its own: one that finds what another has there loads what judges
+        # that.
+        place = os.path.join(directory, what)
+        os.mkdir(place)
+        lock = os.path.join(place, "a.lock")
+        return [sys.executable, "-c", COUNTED, lock, held[0], str(pairs), str(tries)]
+
+    options = {"cwd": directory, "env": {**os.environ, **quiet}}
+    # It compiles all that they import, also what only a failed try needs.
+    subprocess.run(words("first", 1, 1), check=True, **options)
+    # Side by side, because each takes seconds, and the bill is the same for all that.
     programs = {
         what: subprocess.Popen(
-            [
-                *callgrind, sys.executable, "-c", COUNTED,
-                os.path.join(directory, what, "a.lock"), held[0], str(pairs), str(tries),
-            ],
+            [*callgrind, *words(what, pairs, tries)],
             stderr=subprocess.PIPE,
             text=True,
-            cwd=directory,
-            env={**os.environ, **quiet},
+            **options,
         )
         for what, pairs, tries in (("bare", 0, 0), ("pair", MANY, 0), ("try", 0, MANY))
     }  # fmt: skip
