@@ -527,7 +527,7 @@ typedef struct {
     int32_t unread;       /* the event source may have stale events */
     semlock_lock *lock;   /* its file is prepared before the sleep; NULL: none */
     semlock_lock **locks; /* those of the watches, to be tried; NULL: the caller's */
-    int32_t fair;         /* with `locks`: the queue is asked before the try */
+    int32_t fair;         /* the queue is asked before a try; or by the lock's turns */
     int32_t tried;        /* tried at an event that is not read yet */
     const void *signals;  /* unblocked during the sleep only; NULL: all the time */
     int32_t followed;     /* the watch whose holder `process` is */

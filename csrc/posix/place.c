@@ -226,13 +226,13 @@ semlock_place_stands(const semlock_place *place, uint64_t number)
     return semlock_ticket_path(name, &queue, number, "") == 0 && !semlock_path_is_free(name);
 }
 
-/* Must the order be kept strictly?  Also if that is not known. */
+/* Must the order be kept strictly?  Also if that is not known.  The lock of a reader's own
+ * file does not say it. */
 int
 semlock_waiting_is_fair(const semlock_waiting *waiting)
 {
-    return waiting->locks != NULL
-               ? waiting->fair
-               : waiting->lock == NULL || waiting->lock->turns == SEMLOCK_FAIR;
+    return waiting->fair || (waiting->locks == NULL &&
+                             (waiting->lock == NULL || waiting->lock->turns == SEMLOCK_FAIR));
 }
 
 /* The ticket before ours has ended.  Has its owner said that it was the first?  Then we are

@@ -34,8 +34,8 @@ class _Wait:
 
     It has descriptors, and perhaps a ticket, until ``end``.  Before the next one to try sleeps, it
     makes the file of the lock that it ``prepares``.  With ``tries``, C's array of all these locks,
-    the file is for the one that gets free, and ``take`` tries that one; it asks the queue before,
-    if that is ``fair``.
+    the file is for the one that gets free, and ``take`` tries that one.  A ``fair`` wait asks the
+    queue before each try, as one that prepares a fair lock does.
     In an event loop it uses the event source of the loop's ``hub``, and tells it when it ends.
     """
 
@@ -74,8 +74,9 @@ class _Wait:
         waiting.count = self.count
         if prepares is not None:
             waiting.lock = prepares
+        waiting.fair = fair
         if tries is not None:
-            waiting.locks, waiting.fair = tries, fair
+            waiting.locks = tries
         if queue is not None:
             self.stand(queue, record)
         if hub is not None:

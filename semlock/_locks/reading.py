@@ -249,6 +249,7 @@ class Reading(Sharable, InParts):
                 inside.native(writer),
                 inside.record(reader),
                 prepares=inside.native(reader),
+                fair=inside.is_fair(writer),
             ),
             queue=inside.native(writer),
             of=writer,
