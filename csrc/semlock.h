@@ -289,10 +289,10 @@
  *   A prepared claim: on local filesystems of Linux the waiter that is next to try makes
  *   its file, all but the link, before it sleeps (at most SEMLOCK_PREPARED in a process),
  *   or checks user and umask of a kept claim.  The event that ends the sleep is read only
- *   if its try fails: the link waits for the removal in progress.  So that this is no second
- *   sleep, the waiter has P's name open (O_PATH) until its release: the kernel may let others
- *   run while it disposes of a name that is not open, with the directory locked.  A wait for
- *   any of several locks makes one file, and gives it to the one that was reported.
+ *   if its try fails: the link waits for the removal in progress (a reader looks at P).  So
+ *   that this is no second sleep, the waiter has P's name open (O_PATH) until its release: the
+ *   kernel may let others run while it disposes of a name that is not open, with the directory
+ *   locked.  A wait for any of several locks makes one file, for the one that was reported.
  *
  *   With a time in the past a call that waits does all that is due, without a sleep.
  *

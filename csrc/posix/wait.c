@@ -86,14 +86,13 @@ hears_events(const semlock_waiting *waiting)
 }
 
 /* May an event of the lock be answered by a try, before it is read?  A link to a name begins
- * when its removal has ended, so the try is as good as a look; but not a reader's, whose file
- * has another name.  A try that fails is followed by a look. */
+ * when its removal has ended, so the try is as good as a look.  (A reader, whose file has
+ * another name, looks itself.)  A try that fails is followed by a look. */
 static int
 may_try_unread(const semlock_waiting *waiting)
 {
     return SEMLOCK_TRIES_UNREAD && semlock_is_prepared(waiting->lock) && !waiting->tried &&
-           waiting->count == 1 && waiting->lock->path == waiting->watches[0].path &&
-           semlock_waiting_is_next(waiting);
+           waiting->count == 1 && semlock_waiting_is_next(waiting);
 }
 
 /* The same for an event that an event loop has read. */
@@ -282,7 +281,10 @@ semlock_waiting_wait(semlock_waiting *waiting, semlock_pool *pool, int64_t until
     int outcome = semlock_waiting_once(waiting, pool, until);
 
     if (outcome == SEMLOCK_FREE && waiting->locks != NULL) {
-        semlock_waiting_hand_over(waiting, waiting->locks[waiting->which], pool);
+        semlock_lock *lock = waiting->locks[waiting->which];
+
+        semlock_waiting_hand_over(waiting, lock, pool);
+        semlock_store32(&lock->expect_held, 0); /* the try need not look first */
     }
     if (blocked) {
         unblock_signals(waiting, &before);

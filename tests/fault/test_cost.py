@@ -339,7 +339,6 @@ WIN = ["lseek", "pwrite64", "linkat"]
 FAIR_WIN = ["stat", *WIN]
 # Which of several it is, is read from the event source, after a look that the source is ours.
 READ = ["fcntl", "read"]
-LOOKED = ["fcntl", "stat", "fcntl", "inotify_add_watch", "stat"]
 # The witness and the record of a holder, and whether its process is there.
 JUDGED = ["openat", "fcntl", "stat", "fstatfs", "pread64", "pidfd_open"]
 REMOVED = ["flock", "pread64", "fcntl", "stat", "unlink", "flock", "close"]
@@ -355,16 +354,18 @@ WAITS = {
     "one fair slot": ("semlock.SlotLock(path, 1, fair=True)", FAIR_WIN),
     "three slots": ("semlock.SlotLock(path, 3)", [*READ, *WIN]),
     "three fair slots": ("semlock.SlotLock(path, 3, fair=True)", [*READ, *FAIR_WIN]),
-    # Python tries, which begins with a look whether there is a file.
-    "any": (
+    "any": (  # Python tries
         "type('', (), {'acquire': lambda _: semlock.acquire_any([semlock.Lock(path)])})()",
-        ["rt_sigprocmask", "openat", *WIN],
+        ["rt_sigprocmask", *WIN],
     ),
-    # Its file is in another directory, so it looks at the writer's: is its ticket still there, is
-    # the path free, is it still its turn, and is it free now?
+    # Its file is in another directory, so Python looks whether the writer's is gone.
     "reader": (
         "type('', (), {'acquire': semlock.SharedLock(path).acquire_shared})()",
-        [*READ, *LOOKED, "rt_sigprocmask", "stat", *WIN],
+        ["rt_sigprocmask", "stat", *WIN],
+    ),
+    "fair reader": (
+        "type('', (), {'acquire': semlock.SharedLock(path, fair=True).acquire_shared})()",
+        ["stat", "rt_sigprocmask", "stat", *WIN],
     ),
     # Its loop goes round once between the event and the task.
     "task": ("semlock.AsyncLock(path)", [*READ, "epoll_wait", *WIN]),

@@ -41,6 +41,29 @@ def test_it_has_the_name_while_it_sleeps_and_no_more_after_the_release(path, fai
         assert names_open(second.pid, path) == []
 
 
+def sleeps_of(pid: int) -> int:
+    with open(f"/proc/{pid}/status") as file:
+        return int(file.read().split("\nvoluntary_ctxt_switches:")[1].split()[0])
+
+
+def test_a_reader_tries_at_an_event_and_sleeps_on_if_the_writer_is_still_there(path):
+    with Child() as first, Child() as second:
+        for child in (first, second):
+            child.run(f"lock = semlock.SharedLock({path!r}); None")
+        first.run("lock.acquire(); None")
+        second.send("lock.acquire_shared(); None")
+        wait_until(lambda: names_open(second.pid, path), "it has the name")
+        for mode in (0o640, 0o600):
+            wait_until(lambda: state_of(second.pid) == "S", "it sleeps")
+            before = sleeps_of(second.pid)
+            os.chmod(path, mode)
+            wait_until(lambda before=before: sleeps_of(second.pid) > before, "it sleeps again")
+        assert not second.answered(0)
+        first.run("lock.release()")
+        second.receive()
+        second.run("lock.release()")
+
+
 def test_a_wait_that_ends_without_the_lock_has_no_name(path):
     with Child() as first, Child() as second:
         first.run(f"lock = semlock.Lock({path!r}); lock.acquire(); None")
@@ -66,8 +89,7 @@ def sleeps_after_the_wake(
         wait_until(lambda: names_open(second.pid, path), "it is about to sleep")
         wait_until(lambda: state_of(second.pid) == "S", "it sleeps")
         name = os.open(path, os.O_PATH) if ours else -1
-        with open(f"/proc/{second.pid}/status") as file:
-            before = int(file.read().split("\nvoluntary_ctxt_switches:")[1].split()[0])
+        before = sleeps_of(second.pid)
         first.run("lock.release()")
         count += second.receive() != before
         second.run("lock.release()")
