@@ -32,6 +32,7 @@ SEMLOCK_TIED(holding, SEMLOCK_ROOM_IN(semlock_pool, holding) == SEMLOCK_BURSTS);
 SEMLOCK_TIED(events, SEMLOCK_ROOM_IN(semlock_pool, idle_events) == SEMLOCK_IDLE_EVENTS);
 SEMLOCK_TIED(marks, SEMLOCK_ROOM_IN(semlock_pool, idle_marks) == SEMLOCK_IDLE_EVENTS);
 SEMLOCK_TIED(names, SEMLOCK_ROOM_IN(semlock_pool, idle_names) == SEMLOCK_IDLE_EVENTS);
+SEMLOCK_TIED(won, SEMLOCK_ROOM_IN(semlock_pool, won_events) == SEMLOCK_WON_EVENTS);
 
 /* What the systems call differently: an open file, a character of a path, and the errors that
  * common/ gives or asks for.  Windows' headers are not read here, so its errors are numbers;

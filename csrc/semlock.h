@@ -294,6 +294,9 @@
  *   kernel may let others run while it disposes of a name that is not open, with the directory
  *   locked.  A wait for any of several locks makes one file, for the one that was reported.
  *
+ *   Closing an event source takes the kernel up to 20 milliseconds.  So a process keeps some,
+ *   and a winner whose source is one too many leaves it to the next release in its process.
+ *
  *   With a time in the past a call that waits does all that is due, without a sleep.
  *
  *   On Windows no signal can end the sleep, so a wait returns to Python every 0.1 seconds

@@ -165,6 +165,7 @@
 #define SEMLOCK_SEEN 32            /* directories in which a release is remembered */
 #define SEMLOCK_BURSTS 256         /* paths whose bursts are remembered */
 #define SEMLOCK_IDLE_EVENTS 4      /* event sources kept for the next wait */
+#define SEMLOCK_WON_EVENTS 4       /* and of winners, until a release */
 #define SEMLOCK_BURST_NS 1000000   /* how long a process may reacquire without making way */
 #define SEMLOCK_CONTENDED_NS 100000000 /* how long it then counts as contended */
 #define SEMLOCK_AGAIN_NS 50000         /* a try so soon after a release is a reacquire */
@@ -371,6 +372,7 @@ typedef struct {
     int64_t idle_events[4]; /* idle event sources: handle plus one, 0 none */
     int64_t idle_marks[4];  /* what they still watch: mark plus one, 0 nothing */
     int64_t idle_names[4];  /* descriptors to be closed with these marks, plus one; 0 none */
+    int64_t won_events[4];  /* closed at the next release: handle plus one, 0 none */
     int64_t safety;         /* how often a waiter looks without events, 0: the default */
 } semlock_pool;
 

@@ -1,6 +1,8 @@
 /* POSIX: the event sources of a process.  Closing one that has watched a file takes the kernel
- * milliseconds, so a few are kept for the next wait. */
+ * up to 20 milliseconds, so a few are kept for the next wait.  If a crowd of threads waits for
+ * a lock, there are more: those of the winners are closed when the lock is released. */
 #define _GNU_SOURCE
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -93,9 +95,10 @@ semlock_events_take(semlock_pool *pool)
 }
 
 /* Keep an event source for reuse.  It may still watch this one mark, and with the mark a
- * descriptor is kept open. */
+ * descriptor is kept open.  If there are enough, it is closed: that of a wait that has won not
+ * before the next release, because its lock is held during the close. */
 void
-semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark, int64_t name)
+semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark, int64_t name, int won)
 {
     semlock_enter(pool);
     for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
@@ -111,6 +114,12 @@ semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark, int64_t na
         semlock_events_unwatch(events, mark);
     }
     semlock_descriptor_close_kept(name);
+    for (int i = 0; won && i < SEMLOCK_WON_EVENTS; i++) {
+        if (semlock_swap_if64(&pool->won_events[i], 0, events + 1)) {
+            semlock_leave(pool);
+            return;
+        }
+    }
     semlock_descriptor_close_signed(events);
     semlock_leave(pool);
 }
@@ -121,7 +130,7 @@ semlock_events_give(semlock_pool *pool, int64_t events)
 {
     if (semlock_events_ours(events)) {
         semlock_events_silence(events, -1);
-        semlock_events_keep(pool, events, -1, -1);
+        semlock_events_keep(pool, events, -1, -1, 0);
     }
 }
 
@@ -144,11 +153,18 @@ semlock_folders_end(int64_t *events, semlock_pool *pool)
     }
 }
 
-/* Remove the marks of idle event sources.  A waiter that wins leaves this to its release: at
- * that time no waiter is delayed by it. */
+/* Remove the marks of idle event sources, and close what is left of winners.  A waiter that
+ * wins leaves this to its release: at that time no waiter is delayed by it. */
 void
 semlock_events_tidy(semlock_pool *pool)
 {
+    for (int i = 0; i < SEMLOCK_WON_EVENTS; i++) {
+        int64_t kept = semlock_load64(&pool->won_events[i]);
+
+        if (kept != 0 && semlock_swap_if64(&pool->won_events[i], kept, 0)) {
+            semlock_descriptor_close_signed(kept - 1);
+        }
+    }
     for (int i = 0; i < SEMLOCK_IDLE_EVENTS; i++) {
         if (semlock_load64(&pool->idle_marks[i]) != 0) {
             int64_t events = take_idle(pool, i);
@@ -171,4 +187,5 @@ semlock_events_forget_kept(semlock_pool *pool)
         }
         pool->idle_events[i] = pool->idle_marks[i] = pool->idle_names[i] = 0;
     }
+    memset(pool->won_events, 0, sizeof pool->won_events);
 }

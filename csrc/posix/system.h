@@ -115,7 +115,8 @@ int semlock_spare(int (*step)(void *), void *argument, semlock_pool *pool);
 /* posix/events.c: event sources that are kept between two waits. */
 int semlock_is_scarce(int fd);
 void semlock_events_silence(int64_t events, int64_t mark);
-void semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark, int64_t name);
+void semlock_events_keep(semlock_pool *pool, int64_t events, int64_t mark, int64_t name,
+                         int won);
 void semlock_events_forget_kept(semlock_pool *pool);
 
 /* What each system implements for the POSIX sources: linux/system.c; or kqueue/system.c with

@@ -371,7 +371,7 @@ semlock_waiting_end(semlock_waiting *waiting, semlock_pool *pool, semlock_lock *
         if (mark < 0 && (waiting->unread || waiting->stopped)) {
             semlock_events_silence(events, -1);
         }
-        semlock_events_keep(pool, events, mark, name);
+        semlock_events_keep(pool, events, mark, name, won != NULL);
     }
 }
 

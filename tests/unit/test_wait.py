@@ -15,6 +15,7 @@ import time
 import pytest
 
 import semlock
+from semlock._core import capi
 from support import PATIENCE, Child, files_open_in, wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -322,6 +323,30 @@ def events_open(pid="self"):
 
 def kept_events():
     return sum(kept > 0 for kept in semlock._core.capi.POOL.idle_events)
+
+
+def test_no_event_source_is_closed_between_a_wake_and_the_release(path):
+    """That takes the kernel up to 20 ms; all other threads would wait so much longer."""
+    gc.collect()
+    others = events_open() - kept_events()
+    count, over, sources = capi.lib.SEMLOCK_IDLE_EVENTS + 2, threading.Semaphore(), []
+
+    def use():
+        with semlock.Lock(path):
+            over.acquire(timeout=PATIENCE)  # the release before has done all its work
+            sources.append(events_open() - others)
+        over.release()
+
+    with semlock.Lock(path):
+        threads = [threading.Thread(target=use) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(tickets(path)) == count, "all wait")
+    for thread in threads:
+        thread.join(PATIENCE)
+    # Those of the last two are closed by their releases.
+    assert sources == [count] * (count - 1) + [count - 1]
+    assert events_open() - others == count - 2
 
 
 # ---------------------------------------------------------------- fork and exec
