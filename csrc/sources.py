@@ -42,16 +42,16 @@ POSIX = [
     "posix/queue.c",
     "posix/place.c",
 ]
-UNWATCHED = "common/unwatched.c"
+ABSENT = "common/absent.c"
 KQUEUE = [
-    UNWATCHED,
+    ABSENT,
     "kqueue/system.c",
     "kqueue/events.c",
     "kqueue/tickets.c",
     "kqueue/names.c",
 ]
 WINDOWS = [
-    UNWATCHED,
+    ABSENT,
     "windows/file.c",
     "windows/locks.c",
     "windows/kernel.c",

@@ -70,10 +70,9 @@ if TYPE_CHECKING:
     from semlock._engines.space import Space, connect
     from semlock._events.stats import Stats
     from semlock._locks.async_kernel import AsyncKernelLock
+    from semlock._locks.async_kinds import AsyncSharedLock, AsyncSlotLock
     from semlock._locks.async_lock import AsyncLock
     from semlock._locks.async_many import acquire_all_async, acquire_any_async
-    from semlock._locks.async_shared import AsyncSharedLock
-    from semlock._locks.async_slots import AsyncSlotLock
     from semlock._locks.kernel import KernelLock
     from semlock._locks.lock import Lock
     from semlock._locks.lock_set import LockSet
@@ -133,8 +132,7 @@ if not TYPE_CHECKING:
             "_locks.async_kernel": "AsyncKernelLock",
             "_locks.async_lock": "AsyncLock",
             "_locks.async_many": "acquire_all_async acquire_any_async",
-            "_locks.async_shared": "AsyncSharedLock",
-            "_locks.async_slots": "AsyncSlotLock",
+            "_locks.async_kinds": "AsyncSharedLock AsyncSlotLock",
             "_locks.kernel": "KernelLock",
             "_locks.lock": "Lock",
             "_locks.lock_set": "LockSet",

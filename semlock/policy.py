@@ -205,7 +205,6 @@ def may_be_cut(status: LockStatus) -> bool:
 
     Cut off, a present time looks decades old.  So a time with fewer digits is believed only if
     the file was unchanged for the grace time.
-
     """
     look = status.instance
     since = None if status.info is None else status.info.timestamp
@@ -240,7 +239,6 @@ class Unreadable(Policy):
     """Permits a file that is no record and was unchanged for so many seconds.
 
     Foreign programs create the file first and write later: the time keeps their lock safe.
-
     """
 
     __slots__ = ("grace",)

@@ -36,7 +36,7 @@ __all__ = ["NAMES", "System", "find", "register"]
 
 # The table: the name of each system, and the module whose ``SYSTEM`` it is.
 _ROWS: dict[str, str] = {
-    "semlock": "semlock._systems.own",
+    "semlock": "semlock._systems.system_lock",
     "sema": "semlock.sema",
     "semats": "semlock.semats",
     "feature": "semlock.feature",
@@ -260,7 +260,6 @@ def register(system: System) -> System:
     """Add a system to this process's table, by its name.
 
     Records of unknown systems are then read by it too, before the systems of this package.
-
     """
     if not isinstance(system, System):
         raise TypeError(f"what is registered is a System, not {system!r:.60}")

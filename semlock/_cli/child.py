@@ -70,7 +70,33 @@ def become(command: tuple[str, ...]) -> NoReturn:
 
 
 if sys.platform == "win32":
-    from semlock._cli.child_windows import Child as Child  # noqa: PLC0414 - it is for others
+
+    class Child:
+        """A command that ``run`` starts; no process is made before the lock is taken."""
+
+        pid = None
+
+        def __init__(self, command: tuple[str, ...], *, dies: bool = False) -> None:
+            del dies
+            self._command = command
+
+        def run(self, started: Started, _inherited: Sequence[int] = ()) -> int:
+            """Run the command to its end and return its exit code."""
+            import signal  # noqa: PLC0415 - when the lock is held, not before
+            import subprocess  # noqa: PLC0415
+
+            # A console sends Ctrl-C to the command too, which decides what to do.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            try:
+                process = subprocess.Popen(self._command)
+            except OSError as error:
+                return failure(self._command[0], error)
+            started()
+            return process.wait()
+
+        def end(self) -> None:
+            """Free all resources."""
+
 
 else:
     from semlock._cli.passing import Passing, numbers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 import tempfile
 import time
@@ -16,6 +15,7 @@ from semlock._cli import BAD, OK, Options
 from semlock._cli.output import existing, print_facts
 from semlock._core import capi, inside, waits
 from semlock._core.identity import this_process
+from semlock._core.paths import mount_of
 from semlock._locks.lock import Lock
 
 if sys.platform != "win32":
@@ -112,38 +112,10 @@ def _filesystem(place: str) -> tuple[str, str]:
     with Lock(path, durability="none") as lock:
         look = lock.status().instance
     local = look is not None and bool(look.local)
-    kind = _mount(place)
+    words = mount_of(place)
+    kind = " on ".join(words[words.index("-") + 1 :][:2]) if words else ""
     where = "local" if local else "not known to be local: it is treated as a network's"
     return FINE if local else LIMITED, f"{kind}, {where}" if kind else where
-
-
-def _mount(place: str) -> str:
-    """Give the filesystem's type and source, if the system says."""
-    device = os.stat(place).st_dev
-    if sys.platform == "win32":
-        return ""
-    name = f"{os.major(device)}:{os.minor(device)}"
-    by_device = by_path = longest = ""
-    real = os.path.realpath(place)
-    with (
-        suppress(OSError),
-        open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file,
-    ):
-        for line in file:
-            words = line.split()
-            kind, source = words[words.index("-") + 1 :][:2]
-            # The kernel writes white space in paths as a backslash and three octal digits.
-            point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), words[4])
-            if words[2] == name:
-                by_device = f"{kind} on {source}"
-            if len(point) >= len(longest) and _is_within(real, point):
-                longest, by_path = point, f"{kind} on {source}"
-    # A filesystem with several devices, such as btrfs, isn't listed under the device of a file.
-    return by_device or by_path
-
-
-def _is_within(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def _access(directory: str) -> tuple[str, str]:

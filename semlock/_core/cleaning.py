@@ -265,7 +265,6 @@ class _Search:
 
         Such a file is no lock yet.  If its creator is alive after all, its link fails and it
         starts again, so a wrong guess costs only time.  So a free witness is proof enough.
-
         """
         look = self._look(name)
         if look is None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from semlock._core import capi
 from semlock._core.identity import ALIVE, other_process, this_process
+from semlock._core.paths import mount_of
 from semlock._core.records import LockInfo, printable
 from semlock._core.status import LockStatus
 
@@ -234,18 +235,9 @@ def _numbers(device: int) -> Device:
 
 def _device_of_mount(path: str) -> Device | None:
     """Give the device numbers that the mount of a path has."""
-    place = os.path.realpath(path)
-    longest, found = -1, None
-    try:
-        mounts = capi.read_file(f"{PROC}/self/mountinfo").splitlines()
-    except OSError:
-        return None
-    for words in map(str.split, mounts):
-        root = words[4].rstrip("/")
-        if len(root) >= longest and (place + "/").startswith(root + "/"):
-            major, _, minor = words[2].partition(":")
-            longest, found = len(root), (int(major), int(minor))
-    return found
+    words = mount_of(path)
+    major, _, minor = words[2].partition(":") if words else ("", "", "")
+    return (int(major), int(minor)) if words else None
 
 
 def _runs(pid: int) -> bool:

@@ -95,3 +95,28 @@ def absolute(path: StrPath) -> str:
                 f"{text} names a directory: a lock needs a file name", text, errno.EISDIR
             )
     return text
+
+
+def mount_of(path: str) -> list[str]:
+    """Give the line of Linux's mountinfo for the mount that a path is on; empty if unknown.
+
+    Its words are the device (2), the place (4), the options (5), and behind a dash the type, the
+    source and the options of the filesystem.
+    """
+    import re  # noqa: PLC0415 - for those who ask
+
+    from semlock._core.capi import read_file  # noqa: PLC0415
+
+    found: list[str] = []
+    real, longest = os.path.realpath(path).rstrip("/") + "/", 0
+    try:
+        lines = read_file("/proc/self/mountinfo").splitlines()
+    except OSError:
+        return found
+    for words in map(str.split, lines):
+        # The kernel writes white space in paths as a backslash and three octal digits.
+        words[4] = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), words[4])
+        # Of several at one place the last one is seen.
+        if len(words[4]) >= longest and real.startswith(words[4].rstrip("/") + "/"):
+            found, longest = words, len(words[4])
+    return found

@@ -177,7 +177,6 @@ class _Last:
 
     The interpreter clears ``sys`` after all other modules, when only what this object itself
     refers to is left.
-
     """
 
     __slots__ = ("alone", "dropped", "locks", "own", "owner")
@@ -244,7 +243,6 @@ def first_claim_kept() -> None:
 
     Children of multiprocessing end by ``os._exit`` after multiprocessing's own finalizers,
     while other threads of theirs may still run.
-
     """
     global _finalizer_of  # noqa: PLW0603 - one registration for each process
     util = imported("multiprocessing.util")

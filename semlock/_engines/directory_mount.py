@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from contextlib import suppress
 from typing import NamedTuple
 
-from semlock._core import capi
+from semlock._core import paths
 
 # For how long this machine may say what a file server said before, in seconds, where the mount's
 # options don't say it.
@@ -38,16 +36,10 @@ def mount_of(directory: str) -> Mount:
         local = sys.platform == "win32" and not os.path.realpath(directory).startswith("\\\\")
         return Mount("", "", "", local, 0.0 if local else _UNKNOWN)
     kind = point = options = ""
-    real = os.path.realpath(directory).rstrip("/") + "/"
-    with suppress(OSError):
-        for line in capi.read_file("/proc/self/mountinfo").splitlines():
-            words = line.split()
-            # The kernel writes white space in paths as a backslash and three octal digits.
-            place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), words[4])
-            if real.startswith(place.rstrip("/") + "/") and len(place) >= len(point):
-                dash = words.index("-")
-                kind, point = words[dash + 1], place
-                options = ",".join((words[5], *words[dash + 3 :]))
+    if words := paths.mount_of(directory):
+        dash = words.index("-")
+        kind, point = words[dash + 1], words[4]
+        options = ",".join((words[5], *words[dash + 3 :]))
     local = kind in _LOCAL
     return Mount(kind, point, options, local, 0.0 if local else slack_of(kind, options))
 

@@ -1,4 +1,4 @@
-"""The lock of a system that is defined by ``compose`` and ``decode``."""
+"""The lock of a system that is defined by ``compose`` and ``decode``; and semlock's own system."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from time import time
 from semlock._core import capi
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
-from semlock._core.records import LockInfo
-from semlock._locks.lock import FileLock
+from semlock._core.records import LockInfo, decode_text, restamp_text
+from semlock._locks.lock import FileLock, Lock
+from semlock.systems import System, later
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from semlock._core.identity import Process
     from semlock._core.status import StrPath
     from semlock._core.verdicts import Policy
-    from semlock.systems import System
 
 # Placeholders for the fields that the core fills in.  The record is composed twice with different
 # values; the difference shows where the field is.
@@ -112,3 +112,15 @@ def _place(one: bytes, other: bytes, first: str, second: str) -> int:
     if one[:at] + new + one[at + len(old) :] == other:
         return at
     raise LockRecordError("a record has its time, token and witness in one place each")
+
+
+SYSTEM = System(
+    "semlock",
+    decode=decode_text,
+    # Records of sema and semats have the same form, but not all of these keys.
+    recognises=lambda info: info.token is not None,
+    claims=later("semlock._systems.claims", "own"),
+    restamp=restamp_text,
+    lock=Lock,
+    async_lock=later("semlock._locks.async_lock", "AsyncLock"),
+)

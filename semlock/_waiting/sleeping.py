@@ -43,7 +43,6 @@ class Bells:
 
     A bell is a descriptor that the kernel hangs up.  The core opens and closes it, and a closed
     one leaves the epoll set by itself.
-
     """
 
     __slots__ = ("_poll", "_sleepers")
@@ -281,7 +280,6 @@ class Line:
 
         Otherwise the queue could be empty between the two, and another process that asked later
         would be first.
-
         """
         second = next(iter(self.rest or ()), None)
         if second is not None and second.fair:
@@ -292,7 +290,6 @@ class Line:
 
         ``wait`` is the wait of a first that gives up.  It ends when the next one has its own
         ticket.
-
         """
         was_first = self.first is member
         if self.rest:

@@ -740,7 +740,7 @@ def test_cancelling_at_any_suspension_leaves_nothing(path, way):
 
 FILES = (
     "_core/inside.py", "_locks/async_form.py", "_locks/async_holding.py", "_locks/async_many.py",
-    "_locks/async_shared.py", "_locks/async_slots.py", "_locks/many.py", "_locks/parts.py",
+    "_locks/async_kinds.py", "_locks/many.py", "_locks/parts.py",
     "_locks/readers.py", "_locks/reading.py", "_locks/shared.py", "_locks/slots.py",
     "_locks/together.py", "_waiting/steps.py",
 )  # fmt: skip

@@ -1,5 +1,5 @@
-/* Systems on which directories are not watched: the caller looks at them by the clock.  Nor
- * does the core start commands there. */
+/* What only Linux has: watching directories, which the caller looks at by the clock elsewhere,
+ * and starting a command under a lock, which the caller does itself. */
 #include "core.h"
 
 int64_t
