@@ -102,7 +102,18 @@ def _draws() -> bool:
         sys.stderr is not None
         and sys.stderr.isatty()
         and os.environ.get("TERM", "dumb") != "dumb"
+        and _is_in_front()
     )
+
+
+def _is_in_front() -> bool:
+    """Tell whether this is no job in the background, whose line would be drawn over the shell's."""
+    import os  # noqa: PLC0415 - for those who wait
+
+    try:
+        return sys.platform == "win32" or os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
+    except OSError:
+        return True  # the terminal is none that has jobs of this session
 
 
 class Spinner:
@@ -169,6 +180,8 @@ class Spinner:
 
     @staticmethod
     def _put(text: str) -> None:
+        if not _is_in_front():
+            return
         encoding = sys.stderr.encoding or "ascii"
         try:
             sys.stderr.write(text.encode(encoding, "replace").decode(encoding))

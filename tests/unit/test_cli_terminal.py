@@ -40,6 +40,14 @@ def test_a_spinner_turns_and_leaves_nothing_behind(path):
     assert "".join(terminal.shown).strip() == "ran"
 
 
+def test_no_line_is_drawn_by_a_job_in_the_background(path, holder):
+    line = " ".join(words("run", "-t", "1", path, "--", "true"))
+    with Terminal("sh", "-m", "-c", f"{line} & wait $!") as terminal:
+        assert terminal.ends() == 1
+    assert "held by" in terminal.seen
+    assert "waiting for" not in terminal.seen
+
+
 def test_the_line_fits_into_a_narrow_terminal(path, holder):
     with Terminal(*words("run", path, "--", "true"), columns=30) as terminal:
         terminal.until("⠸")
