@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from time import monotonic
 
 from semlock._cli import BAD, BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND
 from semlock._core import capi
@@ -28,13 +29,14 @@ elif sys.platform != "win32":
 
 # Signals that end semlock while it waits, and that are passed to the running command.
 _ENDING = ("SIGTERM", "SIGHUP")
-PASSED_ON = (*_ENDING, "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+PASSED_ON = (*_ENDING, "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM")
 
-# The si_code of signals that the kernel (the terminal) sends, and no process: SI_KERNEL on Linux
-# and on FreeBSD.
+# The si_code of signals that the kernel (the terminal, a timer) sends, and no process: SI_KERNEL
+# on Linux and on FreeBSD.
 _FROM_KERNEL = (0x80, 0x10006)
 # How often to check for the command's end without a signal.
 _SAFETY = 1.0
+_NEVER = float("inf")
 # The command's numbers of the descriptors of locks begin here: above those that scripts use in
 # `exec 3>file`, and none of the round numbers that are used with flock(1).
 INHERITED_FROM = 213
@@ -131,13 +133,19 @@ else:
             self._before: set[int] = set()
             self._ignored: list[int] = []
             self._refused = False
+            # When the timer runs out that was set before this program was executed, and the time
+            # from then on to the next: `perl -e 'alarm 5; exec @ARGV' semlock run ...`.
+            self._alarm = self._again = _NEVER
 
         def __enter__(self) -> Passing:
             for number in (_signal.SIGCHLD, _signal.SIGALRM):
                 if _signal.signal(number, _nothing) == _signal.SIG_IGN:
                     self._ignored.append(number)
             self._before = set(_signal.pthread_sigmask(_signal.SIG_BLOCK, self._awaited))
-            _signal.setitimer(_signal.ITIMER_REAL, _SAFETY, _SAFETY)
+            left, again = _signal.setitimer(_signal.ITIMER_REAL, _SAFETY, _SAFETY)
+            if left:
+                self._alarm, self._again = monotonic() + left, again or _NEVER
+                _signal.setitimer(_signal.ITIMER_REAL, left % _SAFETY or _SAFETY, _SAFETY)
             return self
 
         def __exit__(self, *_: object) -> None:
@@ -185,6 +193,8 @@ else:
             """
 
             def handle(number: int, _frame: FrameType | None) -> None:
+                if number == _signal.SIGALRM and not self._is_due():
+                    return
                 if not _is_terminals(number) or not self._has_reached_it(number):
                     self._pass_on(number)
 
@@ -232,9 +242,19 @@ else:
                 else:
                     number = int(_signal.sigwait(self._awaited))
                     from_terminal = _is_terminals(number)
+                if number == _signal.SIGALRM:
+                    sent = hasattr(_signal, "sigwaitinfo") and not from_terminal
+                    return number if sent or self._is_due() else _signal.SIGCHLD
                 known = from_terminal and number in self._passed
                 if not known or not self._has_reached_it(number):
                     return number
+
+        def _is_due(self) -> bool:
+            """Tell whether the timer has run out that was set before this program began."""
+            if monotonic() < self._alarm:
+                return False
+            self._alarm += self._again
+            return True
 
         def _has_reached_it(self, number: int) -> bool:
             """Tell whether the terminal has sent this signal to the command too.

@@ -156,7 +156,18 @@ def test_a_command_that_followed_is_not_run_without_the_lock(path, tmp_path):
 
 
 @posix
-@pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT", "USR1", "USR2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("TERM", "HUP", "INT", "QUIT", "USR1", "USR2"),
+        pytest.param(
+            "ALRM",
+            marks=pytest.mark.skipif(
+                not hasattr(signal, "sigwaitinfo"), reason="the sender is not told here"
+            ),
+        ),
+    ],
+)
 def test_signals_reach_the_command(path, name):
     script = f"trap 'exit 9' {name}; echo ready; while :; do sleep 0.01; done"
     with start("run", path, "--", "sh", "-c", script) as process:
@@ -254,6 +265,19 @@ def test_a_thread_that_takes_the_news_of_the_end_does_not_keep_it_from_us():
     )
     done = subprocess.run([sys.executable, "-c", program], check=False, timeout=PATIENCE)
     assert done.returncode == 7
+
+
+@posix
+def test_an_alarm_that_was_set_before_semlock_began_reaches_the_command():
+    program = (
+        "import signal\n"
+        "from semlock._cli import child\n"
+        "command = child.Child(('sleep', '60'))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.5)\n"  # as it is after an exec
+        "raise SystemExit(command.run(lambda: None))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=PATIENCE)
+    assert done.returncode == 128 + signal.SIGALRM
 
 
 @posix
