@@ -198,23 +198,26 @@ semlock_boot_time(void)
 }
 
 /* Without /proc the process has no boot number and start time.  Its locks then cannot be
- * judged by others; this is accepted.  A shortage of descriptors is temporary, so it is
- * returned as an error rather than kept as such a result. */
+ * judged by others; this is accepted.  It has none either where /proc doesn't tell its PID
+ * namespace, as that of an inner namespace: two such processes would compare numbers of
+ * different ones.  A kernel without PID namespaces has one for all.  A shortage of descriptors
+ * is temporary, so it is returned as an error rather than kept as such a result. */
 int
 semlock_identify(semlock_process *process)
 {
-    int outcome;
+    int outcome, told;
 
     memset(process, 0, sizeof *process);
     process->pid = getpid();
     process->pidns = namespace_number("/proc/self/ns/pid");
+    told = process->pidns != 0 || (errno == ENOENT && proc_is_ours());
     process->timens = namespace_number("/proc/self/ns/time");
     outcome =
         read_small("/proc/sys/kernel/random/boot_id", process->boot, sizeof process->boot);
     if (outcome < 0 && outcome != -ENOENT && outcome != -ENOTDIR && outcome != -EACCES) {
         return outcome;
     }
-    process->boot[outcome > 0 ? strcspn(process->boot, "\n") : 0] = 0;
+    process->boot[outcome > 0 && told ? strcspn(process->boot, "\n") : 0] = 0;
     if (semlock_start_time(process->pid, &process->start) != 0) {
         process->start = 0;
     }

@@ -250,7 +250,7 @@ def _command_of(found: LockStatus) -> str | None:
     me = this_process()
     if info is None or info.pid is None or found.verdict != "alive" or info.boot != me.boot:
         return None
-    if (info.pidns or 0) != me.pidns:
+    if (info.pidns or 0) != me.pidns or not me.start:  # 0: /proc has other numbers, or is none
         return None
     from semlock._cli.hiding import masked  # noqa: PLC0415 - as above
 

@@ -288,11 +288,19 @@ def _takes(words: list[str]) -> bool:
 
 
 def _look(pid: int) -> _Seen | None:
-    if pid < 1:
+    if pid < 1 or _is_proc_foreign():
         return None
     if os.path.exists("/proc/self/stat"):
         return _look_in_proc(pid)
     return _look_by_ps(pid)
+
+
+def _is_proc_foreign() -> bool:
+    """Tell whether /proc is of another PID namespace, so that its numbers are other processes'."""
+    try:
+        return os.readlink("/proc/self") != str(os.getpid())
+    except OSError:
+        return os.path.lexists("/proc/self")  # of an inner one, where this process is not seen
 
 
 def _look_in_proc(pid: int) -> _Seen | None:
@@ -340,11 +348,5 @@ _COMMAND_OPTION = "-c"
 
 
 def _sees_processes() -> bool:
-    """Tell whether processes are visible from here by our own numbers.
-
-    A /proc of an outer PID namespace has other numbers.
-    """
-    me = os.getpid()
-    if os.path.lexists("/proc/self"):
-        return os.readlink("/proc/self") == str(me)
-    return _look(me) is not None
+    """Tell whether processes are visible from here by our own numbers."""
+    return _look(os.getpid()) is not None

@@ -23,6 +23,7 @@ if sys.platform == "win32":
 if not os.path.exists("/proc/self/stat"):
     pytest.skip("what a process runs is seen in /proc", allow_module_level=True)
 
+from runlib import IN_CONTAINER, root
 from support import wait_until
 from terminal import Terminal
 
@@ -568,6 +569,52 @@ def test_a_process_whose_caller_has_ended_has_none(place):
     )
     assert "--owner-pid" in (place / "said").read_text()
     assert not (place / "the.lock").exists()
+
+
+OUTER = "unshare -pf"
+
+
+@pytest.fixture
+def inner():
+    """Enter a place whose /proc is of an inner PID namespace, where the caller is not seen."""
+    skip_without("unshare", "nsenter", "bash")
+    with subprocess.Popen([*IN_CONTAINER, "sleep", "60"]) as container:
+        enter = f"nsenter -m --wd=. -t {container.pid}"
+        unseen = [*enter.split(), "test", "!", "-e", "/proc/self"]
+        wait_until(lambda: subprocess.run(unseen, check=False).returncode == 0, "it is mounted")
+        yield enter
+        container.kill()
+
+
+def said_by(script, place):
+    return subprocess.run(
+        ["bash", "-c", script], cwd=place, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+
+@root
+@pytest.mark.parametrize("enter", [OUTER, None], ids=["outer", "inner"])
+def test_no_process_of_another_namespaces_proc_is_taken_for_the_owner(enter, inner, place):
+    acquire, status = said_by(
+        f"{enter or inner} bash -c 'semlock acquire -j the.lock; semlock status -j the.lock;"
+        "semlock release the.lock; true'",
+        place,
+    )
+    assert checked(acquire, "acquired")["owner_name"] is None
+    assert checked(status, "held")["command"] is None
+    assert free(place / "the.lock")
+
+
+@root
+def test_where_the_namespace_is_unknown_numbers_are_not_compared(inner, place):
+    """The second one is in a namespace where the first one's number doesn't exist."""
+    said = said_by(
+        f"{inner} bash -c 'semlock acquire the.lock && echo taken;"
+        f"{OUTER} semlock run -n the.lock -- echo taken too;"
+        "semlock release the.lock && echo released'",
+        place,
+    )
+    assert said == ["taken", "released"]
 
 
 def test_a_process_can_be_named_where_none_is_found(place):
