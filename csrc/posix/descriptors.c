@@ -213,11 +213,22 @@ semlock_file_keep_signed(semlock_file *file)
     int error = semlock_descriptor_keep(file->handle, file->dev, file->ino);
 
     if (error == 0) {
-        int64_t turn = semlock_load64(&entry_of(file->handle, 0)->turn);
-
-        file->place = -2 * turn - (semlock_system_sign((int)file->handle) == 0);
+        semlock_file_borrow(file);
+        file->place -= semlock_system_sign((int)file->handle) == 0;
     }
     return error;
+}
+
+/* The same for a descriptor of the caller, which is not signed: note the number's turn. */
+void
+semlock_file_borrow(semlock_file *file)
+{
+    entry *kept = entry_of(file->handle, 1);
+
+    if (kept != NULL) {
+        semlock_swap_if64(&kept->turn, 0, semlock_add64(&turns, 1) + 1);
+        file->place = -2 * semlock_load64(&kept->turn);
+    }
 }
 
 /* Is the table's entry of its number that of this file? */

@@ -117,6 +117,7 @@ take_lent(semlock_lock *lock, const semlock_pool *pool)
     outcome = semlock_lent_take(&seen, fd, lock->kernel);
     if (outcome == SEMLOCK_OK) {
         took(lock, fd, &seen);
+        semlock_file_borrow(&lock->file);
         outcome = lock_opened(fd, kind_of(lock->kernel));
         if (outcome != SEMLOCK_OK) {
             semlock_lent_give(&lock->file);

@@ -94,6 +94,7 @@ void semlock_descriptor_close_signed(int64_t fd);
 void semlock_descriptor_close_ours(int64_t fd);
 int semlock_file_keep(semlock_file *file, semlock_pool *pool);
 int semlock_file_keep_signed(semlock_file *file);
+void semlock_file_borrow(semlock_file *file);
 int semlock_file_descriptor(semlock_file *file);
 void semlock_file_close(semlock_file *file);
 void semlock_descriptors_close_copies(void);

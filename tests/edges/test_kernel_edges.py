@@ -257,8 +257,11 @@ def test_a_descriptor_that_the_program_has_replaced_is_left_alone(path, tmp_path
         pass
 
 
-def test_a_lock_whose_descriptor_another_lock_has_now_does_not_end_that_one(path):
+@pytest.mark.parametrize("lent", [False, True])
+def test_a_lock_whose_descriptor_another_lock_has_now_does_not_end_that_one(path, lent):
     first, second = semlock.KernelLock(path), semlock.KernelLock(path)
+    if lent:
+        first = semlock.KernelLock.from_fd(os.open(path, os.O_RDWR | os.O_CREAT))
     first.acquire()
     os.close(number := first.fileno())
     second.acquire()
