@@ -31,7 +31,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     parallel.choose(config)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Hear what the starter of the tests has them ignore: their children would inherit that.
 
     A hang-up is what ``nohup`` keeps off, and Ctrl-C what a script's ``&`` does.
@@ -42,6 +42,7 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "SIGQUIT"):
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    parallel.compile_share(config)
 
 
 def pytest_collection_finish() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 try:
@@ -45,18 +47,36 @@ def _asks_for_many(config: pytest.Config) -> bool:
 def choose(config: pytest.Config) -> None:
     """Set how many processes there are, before pytest-xdist reads that.
 
-    A number on the command line stays.  One process more than there are processors: tests sleep
-    for half of their time, but with more of them the clocks of some are late.  The processes begin
-    with a part of the tests each, so that what a module makes for its tests is made once, and those
-    that are done take tests from others.
+    A number on the command line stays.  Two processes more than there are processors: tests sleep
+    for half of their time, and more would only share the processors.  The processes begin with a
+    part of the tests each, so that what a module makes for its tests is made once, and those that
+    are done take tests from others.
     """
     option = config.option
     if not hasattr(option, "numprocesses") or _is_nested(config):
         return
     if option.numprocesses is None and not (option.tx or option.distload):
-        option.numprocesses = min(_processors() + 1, MOST) if _asks_for_many(config) else 0
+        option.numprocesses = min(_processors() + 2, MOST) if _asks_for_many(config) else 0
     if option.numprocesses and option.dist == "no":
         option.dist = "worksteal"
+
+
+def compile_share(config: pytest.Config) -> None:
+    """Compile a share of the tests, before each of the processes collects all of them.
+
+    In a fresh checkout each of them would compile all by itself, at the same time.
+    """
+    worker = getattr(config, "workerinput", None)
+    loader = config.pluginmanager.rewrite_hook
+    if worker is None or not hasattr(loader, "exec_module"):
+        return
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    for path in sorted(Path(__file__).parent.rglob("test_*.py"))[number::count]:
+        spec = importlib.util.spec_from_file_location(path.stem, path, loader=loader)
+        module = importlib.util.module_from_spec(spec)
+        module.__dict__["__builtins__"] = {}  # it can't import anything, so nothing of it runs
+        with contextlib.suppress(ImportError):
+            loader.exec_module(module)
 
 
 @contextlib.contextmanager
