@@ -8,7 +8,7 @@ import time
 
 from semlock._cli import HELD, OK, Options, UsageError, passing, systems
 from semlock._cli.output import describe_refusal, print_json, say
-from semlock._cli.plain import living_owner, owner_of, readable, stranger
+from semlock._cli.plain import living_owner, owner_of, readable, refuse_dead, stranger
 from semlock._cli.running import (
     let_readers_end,
     say_held,
@@ -138,6 +138,11 @@ def _let_readers_end(lock: FileLock, timeout: float | None, began: float) -> Non
 
 def _leave(lock: FileLock, name: str, owner: Process, options: Options) -> int:
     """Leave a lock that was won to its owner, and report the owner and the record."""
+    try:
+        refuse_dead(owner)  # it may have ended during the wait
+    except ValueError:
+        lock.release()
+        raise
     info = lock.info
     capi.detach_lock(inside.native(lock))
     if not options.json and (options.quiet or sys.stderr is None or not sys.stderr.isatty()):

@@ -213,12 +213,17 @@ def owner_of(options: Options) -> Process:
 def living_owner(options: Options) -> Process:
     """Identify the process to take a lock for."""
     owner = owner_of(options)
-    if capi.probe(owner.pid, 0) in (capi.GONE, capi.ZOMBIE):
+    refuse_dead(owner)
+    return owner
+
+
+def refuse_dead(owner: Process) -> None:
+    """Raise ``ValueError`` if a process that is to hold a lock has ended."""
+    if capi.probe(owner.pid, owner.start) in (capi.GONE, capi.ZOMBIE, capi.RECYCLED):
         raise ValueError(
             f"there is no process {owner.pid} that could hold a lock. Name one that runs with "
             "--owner-pid"
         )
-    return owner
 
 
 def stranger(info: LockInfo | None, options: Options) -> Process | None:

@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 
 import semlock
-from clilib import HOLDING, checked, checked_lines, command, echo, program, start, words
+from clilib import (
+    HOLDING,
+    PATIENCE,
+    checked,
+    checked_lines,
+    command,
+    echo,
+    program,
+    start,
+    words,
+)
 from support import wait_until, wine_keeps_locked_names
 
 
@@ -324,6 +334,18 @@ def test_a_lock_is_not_taken_for_a_process_that_is_not_there(path):
     result = command("try", "--owner-pid", str(process.pid), path)
     assert result.returncode == 3
     assert "there is no process" in result.stderr
+    assert not os.path.exists(path)
+
+
+def test_a_lock_is_not_taken_for_a_process_that_ended_during_the_wait(path):
+    lock = semlock.Lock(path)
+    with lock, subprocess.Popen(HOLDING, stdin=subprocess.PIPE) as owner:
+        line = ("acquire", "--owner-pid", str(owner.pid), path)
+        process = start(*line, stderr=subprocess.PIPE)
+        assert "neither goes on" in process.stderr.readline()  # it waits
+        owner.kill()
+    assert "there is no process" in process.communicate(timeout=PATIENCE)[1]
+    assert process.returncode == 3
     assert not os.path.exists(path)
 
 
