@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from semlock._core.paths import here
 from semlock._core.records import printable
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -100,6 +101,7 @@ def as_lines(fields: dict[str, Any]) -> list[str]:
 def existing(path: str, what: str = "directory") -> str:
     """Return an existing path; ``LockPathError`` if it doesn't exist."""
     if os.path.lexists(path):
+        here(path)  # "." is seen, but leads nowhere, when it has been removed
         return path
     import errno  # noqa: PLC0415 - only where something is wrong
 

@@ -71,7 +71,11 @@ def exit_code(status: int) -> int:
 def failure(command: str, error: OSError) -> int:
     """Report why a command could not be started, and return the shells' exit code for it."""
     if isinstance(error, FileNotFoundError):
-        tell(f"{command or repr(command)}: there is no such command")
+        there = next(filter(os.path.exists, places_of(command)), None)
+        if there:
+            tell(f"{there} can't be run: the interpreter that it names is not there")
+        else:
+            tell(f"{command or repr(command)}: there is no such command")
         return NOT_FOUND
     tell(f"{command} can't be run: {error.strerror}")
     return NOT_EXECUTABLE

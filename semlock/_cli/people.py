@@ -73,6 +73,8 @@ def _state(found: LockStatus, fields: dict[str, Any], system: System | None) -> 
             state += f" ({fields['reason']})"
     elif state == "unreadable":
         state = "held: the file is empty" if found.is_empty else "held: the file is no record"
+        if found.instance is not None and found.instance.error:
+            state = "held: the file can't be read"
     if fields["waiting"]:
         state += f", {fields['waiting']} waiting"
     if fields["dialect"] not in (None, "semlock"):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def clean(options: Options) -> int:
     """Show what dead processes have left, and remove it on request."""
-    if not os.path.lexists(options.lock) and not _is_free_lock(options):
+    if os.path.lexists(options.lock) or not _is_free_lock(options):
         existing(options.lock, "directory or lock")
     shown: set[str] | None = None
     if options.dry_run or not options.yes:

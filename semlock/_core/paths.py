@@ -47,7 +47,7 @@ def address_error(scheme: str) -> LockPathError:
     )
 
 
-def _here(path: str) -> str:
+def here(path: str) -> str:
     """Give the directory that a relative path begins in."""
     try:
         return "" if path[0] == "/" else os.getcwd()
@@ -89,7 +89,7 @@ def absolute(path: StrPath) -> str:
     if text[0] != "/" or os.sep != "/" or "/." in text or "//" in text:
         if ":/" in text and (scheme := engine_of(text)):
             raise address_error(scheme)
-        text = os.path.join(_here(text), text) if os.sep == "/" else os.path.abspath(text)
+        text = os.path.join(here(text), text) if os.sep == "/" else os.path.abspath(text)
         if text.endswith(("/.", "/..")):
             raise _refusal(
                 f"{text} names a directory: a lock needs a file name", text, errno.EISDIR

@@ -328,6 +328,21 @@ def test_acquire_waits_and_takes_the_lock_for_its_caller(path):
     assert command("release", path).returncode == 0
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a current directory can't be removed")
+@pytest.mark.parametrize(
+    "line",
+    [("list",), ("doctor",), ("watch", "--once"), ("clean", "-y", "."), ("try", "a.lock")],
+)
+def test_a_current_directory_that_has_been_removed_is_named_as_what_is_wrong(line, tmp_path):
+    (tmp_path / "gone").mkdir()
+    script = ("sh", "-c", 'rmdir ../gone; exec "$@"', "sh", *words(*line))
+    result = subprocess.run(
+        script, cwd=tmp_path / "gone", capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 3
+    assert "the current directory has been removed" in result.stderr
+
+
 def test_a_lock_is_not_taken_for_a_process_that_is_not_there(path):
     with subprocess.Popen(program("")) as process:
         pass

@@ -144,6 +144,16 @@ def test_a_script_without_a_first_line_is_run_by_sh(path, verb, tmp_path, monkey
 
 
 @posix
+def test_a_script_whose_interpreter_is_missing_is_not_called_missing(path, tmp_path):
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/program\n")
+    script.chmod(0o755)
+    done = command("run", path, str(script))
+    assert done.returncode == 127
+    assert f"{script} can't be run: the interpreter" in done.stderr
+
+
+@posix
 def test_a_command_that_followed_is_not_run_without_the_lock(path, tmp_path):
     ran = tmp_path / "ran"
     with semlock.Lock(path):

@@ -464,11 +464,13 @@ class TestALockOfAnotherUser:
         Path(public).write_bytes(text)
         assert as_nobody(lambda: semlock.status(public).verdict) == "alive"
 
-    def test_a_private_lock_is_unreadable_and_held(self, public):
+    def test_a_private_lock_is_unreadable_and_held(self, public, capfd):
         with semlock.Lock(public, mode=0o600):
             found = as_nobody(lambda: repr(semlock.status(public)))
             assert "unreadable" in found
             assert "Permission denied" in found
+            assert as_nobody(lambda: cli.main(["status", public])) == 1
+            assert "held: the file can't be read" in capfd.readouterr().out
             assert as_nobody(lambda: semlock.Lock(public).try_acquire()) is False
 
     def test_a_dead_lock_that_can_not_be_removed_counts_as_held(self, public):
