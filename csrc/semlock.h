@@ -189,22 +189,19 @@
  *   A daemon closes all descriptors, and a program opens its own files under any number.  So
  *   a stored number is verified before it is used to write, link, lock or close:
  *
- *     a file           its open file description has a random position far behind the end,
- *                      and lseek(2) reads it; else, as for a kernel lock, whose position is
- *                      the caller's, fstat (and the table's turn, on Linux the signature)
+ *     a file           has a random file position far behind its end, which lseek(2) reads; a
+ *                      kernel lock's, or else: fstat, the table's turn, Linux' signature
  *     event source,    has neither, and carries a signature: F_SETSIG on Linux, which FIFOs
  *     process handle   have too, a filter of ours in a kqueue
  *
  *   A number that is no longer ours is dropped from the table, never closed.  None below 3 is
  *   kept or used.  Windows handles are used without this check.
  *
- *   A lock whose descriptor was lost, or given up because descriptors are scarce, is
- *   held all the same.  Release, check and refresh then open P, which must be our
- *   instance by device, inode and token (without a token, by all bytes).  Check and
- *   refresh keep that descriptor, with the witness.  A kept claim without is dropped.
- *
- *   A release must work without any new descriptor; posix/spare.c has the steps.
- *   Where all of them fail, the error is returned, and the lock is still held.
+ *   A lock whose descriptor was lost, or given up because descriptors are scarce, is held all
+ *   the same.  Release, check and refresh then open P, which must be our instance by device,
+ *   inode and token (without a token, by all bytes).  Check and refresh keep that descriptor,
+ *   with the witness.  A kept claim without is dropped.  A release must work without any new
+ *   descriptor; posix/spare.c has the steps.  Where all fail, the lock is still held.
  *
  *   A kept claim belongs to the effective user and group that made it.  If the process has
  *   become another user, the claim is removed where that is permitted, and else stays for its
