@@ -87,9 +87,9 @@ def _print_slots(path: str) -> None:
 
 def print_status(found: LockStatus, system: System | None, options: Options) -> None:
     """Write the status of a path for people."""
-    from semlock._cli import columns, people  # noqa: PLC0415 - not for programs
+    from semlock._cli import columns  # noqa: PLC0415 - not for programs
 
-    for line in people.lines(
+    for line in columns.status_lines(
         found,
         system,
         verbose=options.verbose,

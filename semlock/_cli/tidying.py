@@ -6,7 +6,7 @@ import os
 import sys
 
 from semlock import systems
-from semlock._cli import AUTO, BAD, HELD, OK, OWN, Options, columns, people
+from semlock._cli import AUTO, BAD, HELD, OK, OWN, Options, columns
 from semlock._cli.looking import is_pattern, print_fields
 from semlock._cli.output import (
     describe,
@@ -129,7 +129,7 @@ def break_lock(options: Options) -> int:
     if options.yes:
         spare_document(found, eye.seen)
     else:
-        for line in people.lines(found, eye.seen, width=columns.columns_of(sys.stderr)):
+        for line in columns.status_lines(found, eye.seen, width=columns.columns_of(sys.stderr)):
             write(columns.encodable(line, sys.stderr), to_stderr=True)
         if found.verdict == ALIVE:
             say("its holder lives and learns of it only at its next check, refresh or release")

@@ -16,6 +16,7 @@ from hashlib import sha256
 
 from semlock._core import callbacks
 from semlock._engines.directory_client import Lease, Others
+from semlock._engines.directory_facts import mount_of
 from semlock._engines.directory_line import (
     IDLE_PERIOD,
     Item,
@@ -26,7 +27,6 @@ from semlock._engines.directory_line import (
     of_failure,
     sync_directory,
 )
-from semlock._engines.directory_mount import mount_of
 from semlock._engines.engine import GONE, HOLDS, WAITS, Away, Entry, Fact, Place, Refused, now
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -1,19 +1,64 @@
-"""What ``semlock doctor file:///directory`` finds out about the filesystem, by trying it."""
+"""The filesystem of a shared directory: its mount, and what ``semlock doctor`` finds by trying."""
 
 from __future__ import annotations
 
 import os
-import tempfile
+import sys
 from contextlib import suppress
-from shutil import rmtree
+from typing import NamedTuple
 
+from semlock._core import paths
 from semlock._core.changes import Changes
 from semlock._engines.engine import Fact
 from semlock._engines.facts import promise, timing
 
-TYPE_CHECKING = False  # what typing says, without importing it
-if TYPE_CHECKING:
-    from semlock._engines.directory_mount import Mount
+# For how long this machine may say what a file server said before, in seconds, where the mount's
+# options don't say it.
+_USUAL = {"nfs": 60.0, "nfs4": 60.0, "cifs": 1.0, "smb3": 1.0, "fuse.sshfs": 20.0, "afs": 60.0}
+# Filesystems of servers that tell their clients of changes, and FUSE's usual second.
+_SOON = ("fuse", "9p", "virtiofs", "ceph", "lustre", "gpfs", "beegfs", "ocfs2", "gfs2")
+_UNKNOWN = 60.0
+_LOCAL = (
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "ramfs", "overlay", "zfs", "f2fs", "bcachefs",
+    "jfs", "reiserfs", "vfat", "exfat", "ntfs3", "bind",
+)  # fmt: skip
+
+
+class Mount(NamedTuple):
+    """The filesystem that a directory is on."""
+
+    kind: str  # its type; empty if the system does not say
+    point: str
+    options: str
+    local: bool  # whether no other machine can change it behind this one
+    slack: float  # for how long this machine may see a file as it was before
+
+
+def mount_of(directory: str) -> Mount:
+    """Find the filesystem of a directory."""
+    if not sys.platform.startswith("linux"):
+        local = sys.platform == "win32" and not os.path.realpath(directory).startswith("\\\\")
+        return Mount("", "", "", local, 0.0 if local else _UNKNOWN)
+    kind = point = options = ""
+    if words := paths.mount_of(directory):
+        dash = words.index("-")
+        kind, point = words[dash + 1], words[4]
+        options = ",".join((words[5], *words[dash + 3 :]))
+    local = kind in _LOCAL
+    return Mount(kind, point, options, local, 0.0 if local else slack_of(kind, options))
+
+
+def slack_of(kind: str, options: str) -> float:
+    """Say for how long a mount with these options may show a file as it was before."""
+    known = dict(option.partition("=")[::2] for option in options.split(","))
+    if "noac" in known:
+        return 0.0
+    for option in ("acregmax", "actimeo"):
+        if known.get(option, "").isdecimal():
+            return float(known[option])
+    if kind in _USUAL:
+        return _USUAL[kind]
+    return 1.0 if kind.startswith(_SOON) else _UNKNOWN
 
 
 def facts_of(root: str, mount: Mount, ttl: float) -> list[Fact]:
@@ -32,7 +77,10 @@ def facts_of(root: str, mount: Mount, ttl: float) -> list[Fact]:
                     advice="a request that gets no answer may be carried out later: mount it hard",
                 )
             )  # fmt: skip
-    place = tempfile.mkdtemp(prefix=".semlock-doctor-", dir=root)
+    from shutil import rmtree  # noqa: PLC0415 - for those who ask
+    from tempfile import mkdtemp  # noqa: PLC0415
+
+    place = mkdtemp(prefix=".semlock-doctor-", dir=root)
     try:
         tried = [_rename(place), _exclusive(place)]
         facts += [*tried, _link(place), _events(place, mount)]

@@ -17,7 +17,6 @@ from collections import OrderedDict
 from itertools import takewhile
 
 from semlock._core import inside
-from semlock._core.batch import Batch
 from semlock._core.capi import FREE, HELD, LOOK, TURN, now_ns
 from semlock._core.changes import (
     ANY,
@@ -26,6 +25,7 @@ from semlock._core.changes import (
     NAME_MADE,
     NOT_ALL,
     WATCH_OVER,
+    Batch,
     Changes,
 )  # fmt: skip
 from semlock._locks.base import BaseLock

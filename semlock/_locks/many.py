@@ -7,8 +7,8 @@ from bisect import bisect_left
 from time import monotonic
 
 from semlock._core import capi, explain, inside, waits
-from semlock._core.batch import Batch
 from semlock._core.capi import HELD, NESTED, OK, this_thread
+from semlock._core.changes import Batch
 from semlock._core.options import checked_timeout
 from semlock._locks import mine
 from semlock._locks.base import BaseLock

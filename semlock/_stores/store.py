@@ -138,11 +138,9 @@ class Store(Protocol):
         OK, NESTED, MINE, HELD, LOOK (held; judge the holder), TURN (others are first), FORKED,
         or a negative error.
         """
-        raise NotImplementedError
 
     def _try_again(self) -> int:
         """Try once, for a caller whose turn it is."""
-        raise NotImplementedError
 
     def _let_go(self) -> int:
         """Release once.
@@ -150,35 +148,27 @@ class Store(Protocol):
         OK, NESTED (it is still held), LOST (it was taken away), FREE, OTHER_THREAD (it holds by
         this object), FORKED, GUARDED (try again in a moment), or a negative error.
         """
-        raise NotImplementedError
 
     def _rewrite(self) -> int:
         """Write the present time into the record: OK, LOST, FREE, FORKED, GUARDED or an error."""
-        raise NotImplementedError
 
     def _confirm(self) -> int:
         """Ask the store whether the lock is still held: OK, LOST, FREE, FORKED or an error."""
-        raise NotImplementedError
 
     def _holds(self) -> int:
         """Say whether this object holds, as far as it knows: OK, FREE or FORKED."""
-        raise NotImplementedError
 
     def _is_of_thread(self) -> bool:
         """Tell whether this thread holds by this object."""
-        raise NotImplementedError
 
     def _token(self) -> str:
         """Name the acquisition that is held."""
-        raise NotImplementedError
 
     def _record_held(self) -> LockInfo | None:
         """Say what the record of what is held says."""
-        raise NotImplementedError
 
     def status(self) -> LockStatus:
         """Look at the lock, whichever process holds it."""
-        raise NotImplementedError
 
     def _clear(self, found: LockStatus, *, robs: bool) -> bool | None:
         """Remove exactly what was found, and nothing that has replaced it.
@@ -186,52 +176,39 @@ class Store(Protocol):
         ``robs`` says that a living holder may lose it.  ``True`` if it was removed, ``False`` if
         it was not there any more, ``None`` if it can't be removed now.
         """
-        raise NotImplementedError
 
     def _holder_of(self, seen: Instance) -> BaseLock | None:
         """Find the object of this process that holds an instance."""
-        raise NotImplementedError
 
     def _holder_here(self) -> BaseLock | None:
         """Find the object of this process that holds what is there now."""
-        raise NotImplementedError
 
     def _store_time(self) -> int:
         """Give the time of the store's clock."""
-        raise NotImplementedError
 
     def _look_again_later(self, key: tuple[int, ...]) -> int:
         """Note that an instance was judged, and say when it is to be judged again."""
-        raise NotImplementedError
 
     def _look_is_due(self) -> bool:
         """Tell whether that time has come."""
-        raise NotImplementedError
 
     def _waiter(self, timeout: float | None, asked: int) -> Attempt:
         """Begin a wait; ``asked`` is when the caller asked by the store's clock, 0 for now."""
-        raise NotImplementedError
 
     def _mend(self, outcome: int) -> int:
         """Remove the reason of a try's negative outcome and try again, or raise the error."""
-        raise NotImplementedError
 
     def _error(self, outcome: int) -> Exception:
         """Put the negative outcome of another call into words."""
-        raise NotImplementedError
 
     def _follow_fork(self) -> None:
         """Continue as the child after a fork: a try has returned FORKED."""
-        raise NotImplementedError
 
     def _give_way(self) -> None:
         """Let the first waiter run, which may just have been woken."""
-        raise NotImplementedError
 
     def _place_kept(self) -> Hashable:
         """Name the place that may hang; each place has a heartbeat thread of its own."""
-        raise NotImplementedError
 
     def _dropped(self) -> bool:
         """Note that the object is being deleted; ``True`` if it still holds the lock."""
-        raise NotImplementedError

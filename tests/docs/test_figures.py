@@ -15,7 +15,7 @@ import figures
 from semlock import _waiting
 from semlock._cli import waiting as cli_waiting
 from semlock._core import status, verdicts
-from semlock._engines import address, directory_line, directory_mount, keeper, space
+from semlock._engines import address, directory_facts, directory_line, keeper, space
 from semlock._locks import candidates, together
 from semlock._waiting import steps, waiter
 
@@ -66,10 +66,10 @@ SHOWN = {
         "a third of `ttl`, 5 seconds at most": (keeper._RENEWALS, keeper._PATIENCE) == (3, 5),
         "PostgreSQL's client takes 2 seconds": "test_a_timeout_bounds_connecting_and_a_release",
         "15 seconds by default": space.USUAL_TTL == 15,
-        "60 seconds by default": directory_mount.slack_of("nfs4", "rw,hard") == 60,
-        "`actimeo` of SMB, 1 second": directory_mount.slack_of("cifs", "rw") == 1,
-        "passes on after 90 seconds": 30 + directory_mount.slack_of("nfs", "rw") == 90,
-        "`-o acregmax=3` after 33": 30 + directory_mount.slack_of("nfs", "rw,acregmax=3") == 33,
+        "60 seconds by default": directory_facts.slack_of("nfs4", "rw,hard") == 60,
+        "`actimeo` of SMB, 1 second": directory_facts.slack_of("cifs", "rw") == 1,
+        "passes on after 90 seconds": 30 + directory_facts.slack_of("nfs", "rw") == 90,
+        "`-o acregmax=3` after 33": 30 + directory_facts.slack_of("nfs", "rw,acregmax=3") == 33,
         "looks ten times in a second": directory_line.WAITING_PERIOD == 0.1,
     },
     "README.md": {

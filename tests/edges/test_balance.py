@@ -13,7 +13,7 @@ import pytest
 
 import semlock
 from semlock._core import registry
-from semlock._core.batch import Batch
+from semlock._core.changes import Batch
 from support import Child
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -24,7 +24,7 @@ from semlock._core import capi
 from semlock._core.records import decode_text
 from semlock._engines import directory_client, directory_line, ticket
 from semlock._engines.address import Address
-from semlock._engines.directory_mount import mount_of, slack_of
+from semlock._engines.directory_facts import mount_of, slack_of
 from semlock._engines.engine import Away, now
 from support import PATIENCE, wait_until
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from semlock._engines.directory_mount import mount_of
+from semlock._engines.directory_facts import mount_of
 from support import PATIENCE, Child
 
 HERE = Path(__file__).resolve().parent
