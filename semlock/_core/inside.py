@@ -107,7 +107,8 @@ def end_as(lock: Any, held: semlock_lock, outcome: int) -> None:
 
 # In CPython 3.11 and later a function's own first bytecode is RESUME 0, behind some that make its
 # cells.  RESUME 2 stands behind `yield from`.
-_HAS_RESUME = sys.implementation.name == "cpython" and sys.version_info >= (3, 11)
+_CPYTHON = sys.implementation.name == "cpython"
+_HAS_RESUME = sys.version_info >= (3, 11)
 _RESUME = (lambda: None).__code__.co_code[:1]
 _AT_START, _BEHIND_YIELD_FROM = 0, 2
 
@@ -120,13 +121,34 @@ def unstruck(function: T) -> T:
     has released nothing.  At a ``RESUME 2`` it runs none; there is no other difference.  A function
     that Nuitka or Cython has compiled has no bytecode to change, and is of another type.
     """
-    if _HAS_RESUME and type(function).__name__ == "function":
-        text = bytearray(function.__code__.co_code)
+    if _CPYTHON and type(function).__name__ == "function":
+        code: CodeType = function.__code__
+        if not _HAS_RESUME:
+            function.__code__ = _begun_by_a_try(code)
+            return function
+        text = bytearray(code.co_code)
         at = text[::2].find(_RESUME) * 2 + 1
         if text[at] == _AT_START:
             text[at] = _BEHIND_YIELD_FROM
-            function.__code__ = function.__code__.replace(co_code=bytes(text))
+            function.__code__ = code.replace(co_code=bytes(text))
     return function
+
+
+def _begun_by_a_try(code: CodeType) -> CodeType:
+    """Put an empty ``try`` before the code: CPython 3.10 runs no handler where one begins."""
+    import opcode  # noqa: PLC0415 - needed by this Python only
+
+    of = opcode.opmap
+    text = bytearray((of["SETUP_FINALLY"], len(code.co_code) // 2 + 1, of["POP_BLOCK"], 0))
+    size = len(text)
+    for name, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        text += bytes((name, argument + (name in opcode.hasjabs) * size // 2))
+    text += bytes((of["RERAISE"], 0))  # what a debugger raises at the POP_BLOCK
+    return code.replace(
+        co_code=bytes(text),
+        co_linetable=bytes((size, 0)) + code.co_linetable + bytes((2, 0)),
+        co_stacksize=code.co_stacksize + 6,  # an exception that is handled takes so many
+    )
 
 
 @unstruck

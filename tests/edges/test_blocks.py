@@ -64,7 +64,6 @@ def leave_as_a_signal_comes(block, strike):
         (_,) = strike  # no handler runs at the end of this, but at the beginning of __exit__()
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="handlers run between any two bytecodes")
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="other bytecodes")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_signal_as_a_block_ends_leaves_no_lock_held(tmp_path, striking, form):
@@ -82,7 +81,6 @@ async def leave_as_a_signal_comes_in_a_task(block, strike):
         (_,) = strike
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="handlers run between any two bytecodes")
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="other bytecodes")
 @pytest.mark.parametrize("make", [lambda lock: lock, lambda lock: lock.acquire()])
 def test_a_signal_as_a_tasks_block_ends_leaves_no_lock_held(tmp_path, striking, make):
@@ -99,7 +97,6 @@ def enter_as_a_signal_comes(block, strike):
         pytest.fail("no handler has run")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="handlers run between any two bytecodes")
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="other bytecodes")
 def test_a_signal_as_the_block_of_several_locks_begins_leaves_none_held(tmp_path, striking):
     paths = [str(tmp_path / name) for name in ("a.lock", "b.lock")]
