@@ -30,6 +30,15 @@ order each round.
   locked in the kernel. So the waiter has the name of the file open, and the removal does not stop
   midway to dispose of it. On a kernel that preempts inside of calls (`preempt=full`, `voluntary`)
   the waiter may still sleep once more, in its own link(2), until the releaser sleeps or ends.
+- With background work, p90 has the length of the scheduler's tick, 4 ms. Where the releaser closes
+  the file that it has removed, the kernel drops the waiter's inotify mark, and a kernel thread
+  tidies up after that. If it comes to the waiter's core just after the wake, it interrupts the
+  waiter, which has by then used microseconds more than its share; so the scheduler (EEVDF) goes on
+  with the `SCHED_IDLE` process there, until the next tick. In a trace the interruption came 24 µs
+  after the wake, and the waiter ran again after 1.6 ms. flock(2) has no mark. A file that is kept
+  for the next acquisition is not closed; the first release in a directory keeps none.
+- Where the releaser and the waiter have one core, the waiter runs when the releaser sleeps or has
+  ended; the end of a Python takes a millisecond. That is so with flock(2) too.
 """
 
 _POLLS = """\

@@ -40,6 +40,10 @@ that, written in Python. It has no timeout, no record and no order.
   mean of all windows, so that work which is done only now and then is included.
 - All libraries wait with their defaults; semlock with `durability="none"`, since no other library
   calls fsync. portalocker gives up after 5 s, and is asked again.
+- Of 32 processes each takes its turn with cold caches. What semlock does for a turn, some 50 system
+  calls and 20 calls of Python, needs 97 µs of CPU with two processes and 214 with 32 (each releases
+  after a sleep of 0.9 ms; without what the contest adds). That is so for any work: in a ring of
+  pipes, in which each reads a byte, sleeps and writes it on, a turn needs 10 µs and 24.
 - In the picture, each process of a contest is a column as high as its share of the lock. The line
   through the columns is a fair share; a column of more than two fair shares is red and cut off.
 """
