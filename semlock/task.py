@@ -29,11 +29,27 @@ from semlock.systems import System, for_tasks, later
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from typing import Any
+    from typing import Any, TypedDict
+
+    from typing_extensions import Unpack
 
     from semlock._core.errors import LockLostError
     from semlock._core.status import LockStatus, StrPath
     from semlock._systems.task_owner import Environment, Purpose
+
+    class ReclaimOptions(TypedDict, total=False):
+        """The options of a lock that ``reclaim`` makes."""
+
+        ttl: float | None
+        environment: Environment | None
+        purpose: Purpose | None
+        auto_refresh: bool
+        network: bool | None
+        audit: bool
+        make_dirs: bool
+        on_lost: Callable[[TaskLock, LockLostError], object] | None
+        clock: Callable[[], float]
+
 
 __all__ = [
     "NETWORK_RETRY", "AsyncTaskLock", "Expired", "LockOwner", "Migration", "ReclaimDecision",
@@ -49,33 +65,13 @@ def reclaim(
     *,
     allow: str | Collection[str] = (),
     timeout: float | None = 0.0,
-    ttl: float | None = None,
-    environment: Environment | None = None,
-    purpose: Purpose | None = None,
-    auto_refresh: bool = False,
-    network: bool | None = None,
-    audit: bool = True,
-    make_dirs: bool = False,
-    on_lost: Callable[[TaskLock, LockLostError], object] | None = None,
-    clock: Callable[[], float] = time.time,
+    **options: Unpack[ReclaimOptions],
 ) -> TaskLock:
     """Make a ``TaskLock`` and ``reclaim`` it: the lock, which is held.
 
     ``allow`` and ``timeout`` are those of ``TaskLock.reclaim``, the others those of the lock.
     """
-    lock = TaskLock(
-        path,
-        owner,
-        ttl=ttl,
-        environment=environment,
-        purpose=purpose,
-        auto_refresh=auto_refresh,
-        network=network,
-        audit=audit,
-        make_dirs=make_dirs,
-        on_lost=on_lost,
-        clock=clock,
-    )
+    lock = TaskLock(path, owner, **options)
     lock.reclaim(allow=allow, timeout=timeout)
     return lock
 

@@ -190,7 +190,6 @@ class DirectoryEngine:
     def enter(
         self, name: str, token: str, record: bytes, room: int, *, waits: bool, within: float
     ) -> Place:
-        """Put an entry in its line."""
         self._do("lease", within, self._keep_lease)
 
         def change(line: Line) -> tuple[list[Item] | None, Place]:
@@ -212,7 +211,6 @@ class DirectoryEngine:
         return self._do(name, within, lambda: self._update(name, change, within, lasts=True))
 
     def leave(self, name: str, token: str, *, within: float) -> bool:
-        """Take an entry out."""
         self._forget(token)
 
         def change(line: Line) -> tuple[list[Item] | None, bool]:
@@ -223,7 +221,6 @@ class DirectoryEngine:
         return self._do(name, within, lambda: self._update(name, change, within))
 
     def remove(self, name: str, token: str, *, within: float) -> bool:
-        """Take another client's entry out."""
         removed: list[Item] = []
 
         def change(line: Line) -> tuple[list[Item] | None, bool]:
@@ -270,7 +267,6 @@ class DirectoryEngine:
         return self._update(name, change, within)
 
     def line(self, name: str, *, within: float) -> list[Entry]:
-        """List the entries of a name that live."""
         return self._do(
             name,
             within,
@@ -295,7 +291,6 @@ class DirectoryEngine:
         return found
 
     def names(self, *, within: float) -> list[str]:
-        """List the names that have entries."""
         return self._do(
             "names",
             within,

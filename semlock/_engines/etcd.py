@@ -132,7 +132,6 @@ class Etcd(Watches):
         return Place(WAITS, fence)
 
     def leave(self, name: str, token: str, *, within: float) -> bool:
-        """Take an entry out."""
         until = monotonic() + within
         self.session.settle(until)  # nothing that is under way can put it there again
         fields = {"key": encoded(self.key(name, token))}

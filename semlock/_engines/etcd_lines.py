@@ -65,7 +65,6 @@ class Lines:
         return self.bounds(name)[0] + token
 
     def line(self, name: str, *, within: float) -> list[Entry]:
-        """List the entries of a name."""
         until = monotonic() + within
         start, end = self.bounds(name)
         fields = {"key": encoded(start), "range_end": encoded(end)}
@@ -97,7 +96,6 @@ class Lines:
         return max(0.0, float(answer.get("TTL", 0)))
 
     def names(self, *, within: float) -> list[str]:
-        """List the names that have entries."""
         until = monotonic() + within
         start, end = f"{self.prefix}/", f"{self.prefix}0"
         found: dict[str, None] = {}
@@ -133,7 +131,6 @@ class Lines:
         return True
 
     def facts(self, *, within: float) -> list[Fact]:
-        """Say what is known of the cluster."""
         until = monotonic() + within
 
         def ask(path: str) -> dict[str, Any]:

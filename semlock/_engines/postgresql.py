@@ -171,7 +171,6 @@ class PostgresEngine:
     def enter(
         self, name: str, token: str, record: bytes, room: int, *, waits: bool, within: float
     ) -> Place:
-        """Put an entry in its line."""
         row = self._ask(
             sql.ENTER, self._prefix + name, token, room, self._client, OWN, record, waits,
             within=within, own=True,
@@ -193,7 +192,6 @@ class PostgresEngine:
         return Place(WAITS, int(row[1]), again)
 
     def leave(self, name: str, token: str, *, within: float) -> bool:
-        """Take an entry out."""
         self._behind.pop(token, None)
         rows = self._ask(
             sql.LEAVE, self._prefix + name, token, OWN, False, within=within, own=True
@@ -293,7 +291,6 @@ class PostgresEngine:
                 session.close()
 
     def line(self, name: str, *, within: float) -> list[Entry]:
-        """List the entries of a name."""
         rows = self._ask(sql.LINE, self._prefix + name, OWN, within=within, own=True)
         return [
             Entry(
@@ -304,19 +301,16 @@ class PostgresEngine:
         ]  # fmt: skip
 
     def names(self, *, within: float) -> list[str]:
-        """List the names that have entries."""
         rows = self._ask(sql.NAMES, self._prefix, OWN, within=within, own=True)
         return sorted(name.decode()[len(self._prefix) :] for (name,) in rows)
 
     def remove(self, name: str, token: str, *, within: float) -> bool:
-        """Take another client's entry out."""
         rows = self._ask(
             sql.LEAVE, self._prefix + name, token, OWN, True, within=within, own=True
         )
         return bool(rows[0][0] == b"t")
 
     def facts(self, *, within: float) -> list[Fact]:
-        """Say how the server is set up."""
         names, values = zip(*sql.FACTS.items(), strict=True)
         row = self._ask(f"SELECT {', '.join(values)}", within=within)[0]
         found = {
@@ -339,7 +333,6 @@ class PostgresEngine:
             raise Away(f"{' '.join(str(error).split()):.200}") from None
 
     def close(self) -> None:
-        """Close all connections."""
         self._closed = True
         with suppress(OSError):
             self._ring.send(b"x")

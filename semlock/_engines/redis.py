@@ -159,7 +159,6 @@ class RedisEngine:
     def enter(
         self, name: str, token: str, record: bytes, room: int, *, waits: bool, within: float
     ) -> Place:
-        """Put an entry in its line."""
         keys = (f"{self._prefix}:fence", *self._keys(name))
         answer = self._script(
             within, keys, "enter", self._ttl, self._prefix, token, room, self._client, record,
@@ -168,12 +167,10 @@ class RedisEngine:
         return _place(answer)
 
     def leave(self, name: str, token: str, *, within: float) -> bool:
-        """Take an entry out."""
         keys = self._keys(name)
         return bool(self._script(within, keys, "leave", self._ttl, self._prefix, token))
 
     def renew(self, entries: Sequence[tuple[str, str]], *, within: float) -> list[Place]:
-        """Extend leases."""
         places: list[Place] = []
         for first in range(0, len(entries), _BATCH):
             some = entries[first : first + _BATCH]
@@ -216,7 +213,6 @@ class RedisEngine:
         self._deaf = False
 
     def line(self, name: str, *, within: float) -> list[Entry]:
-        """List the entries of a name."""
         answer = self._script(within, self._keys(name), "line", self._ttl, self._prefix)
         entries = []
         for token, number, text, holds, left in answer:
@@ -228,7 +224,6 @@ class RedisEngine:
         return entries
 
     def names(self, *, within: float) -> list[str]:
-        """List the names that have entries."""
         start = f"{self._prefix}:line:"
         pattern = re.sub(r"([\\*?\[\]])", r"\\\1", start) + "*"
         found, cursor = set(), b"0"
@@ -241,12 +236,10 @@ class RedisEngine:
                 return sorted(found)
 
     def remove(self, name: str, token: str, *, within: float) -> bool:
-        """Take another client's entry out."""
         keys = self._keys(name)
         return bool(self._script(within, keys, "remove", self._ttl, self._prefix, token))
 
     def facts(self, *, within: float) -> list[Fact]:
-        """Say how the server is set up."""
         info: dict[str, str] = {}
         for section in ("server", "persistence", "replication", "memory"):
             with suppress(Refused):
@@ -283,7 +276,6 @@ class RedisEngine:
         self._listen(None if within is None else end - monotonic())
 
     def close(self) -> None:
-        """Close all connections."""
         self._closed = True
         while self._free:
             with suppress(Exception):

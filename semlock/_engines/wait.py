@@ -57,7 +57,6 @@ class Asking:
         self._function = function
 
     def pause(self) -> Any:
-        """Make the call."""
         return self._function()
 
     async def pause_async(self) -> Any:
@@ -105,7 +104,6 @@ class Bell:
         return self
 
     def pause(self) -> None:
-        """Sleep in this thread."""
         event = threading.Event()
         self._wake = event.set  # before the look: one of both sees what rings meanwhile
         if not self._rung:
@@ -113,7 +111,6 @@ class Bell:
         self._rung, self._wake = False, None
 
     async def pause_async(self) -> None:
-        """Sleep in the event loop, which goes on."""
         import asyncio  # noqa: PLC0415 - for tasks only
 
         from semlock._waiting.hub import trio_here  # noqa: PLC0415
@@ -314,7 +311,6 @@ class Wait(Stoppable):
         return True
 
     async def pause_async(self) -> bool:
-        """Sleep in the event loop, which goes on."""
         await run_async(first_of((self,)), ())
         return True
 

@@ -186,15 +186,13 @@ class LockSet(Candidates, Generic[L]):
 
     async def wait_async(self, timeout: float | None = None) -> bool:
         """Sleep in the event loop until a lock may be free; see ``wait``."""
-        from semlock._waiting.listening import listen  # noqa: PLC0415 - for those who have a loop
-
         limit = FOREVER if timeout is None else checked_timeout(timeout)
         end = now_ns() + int(min(limit, FOREVER) * 1e9)
         while not self._may_have():
             left = (end - now_ns()) / 1e9
             if left <= 0:
                 return False
-            await listen(self._source(), min(left, self._pause()))
+            await _listen(self._source(), min(left, self._pause()))
         return True
 
     def __aiter__(self) -> LockSet[L]:
@@ -207,6 +205,46 @@ class LockSet(Candidates, Generic[L]):
                 return lock
             await self.wait_async()
         raise StopAsyncIteration
+
+
+# A second task that listens to a descriptor, and one whose loop can't, look so often.
+_SHORT = 0.01
+
+_listening: set[tuple[int, int]] = set()
+
+
+async def _listen(descriptor: int, seconds: float) -> None:
+    """Sleep so long, or until the descriptor is readable; -1 is never readable."""
+    import asyncio  # noqa: PLC0415 - for those who have a loop
+
+    from semlock._waiting.hub import hub_here, trio_here  # noqa: PLC0415
+
+    key = (id(hub_here()), descriptor)
+    if descriptor < 0 or seconds < 0.001 or key in _listening:
+        await hub_here().rest(min(seconds, _SHORT) if descriptor >= 0 else seconds)
+        return
+    _listening.add(key)
+    try:
+        trio: Any = trio_here()
+        if trio is not None:
+            with trio.move_on_after(seconds):
+                await trio.lowlevel.wait_readable(descriptor)
+            return
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        try:
+            loop.add_reader(descriptor, readable.set)
+        except NotImplementedError:
+            await asyncio.sleep(min(seconds, _SHORT))
+            return
+        try:
+            await asyncio.wait_for(readable.wait(), seconds)
+        except asyncio.TimeoutError:
+            pass
+        finally:
+            loop.remove_reader(descriptor)
+    finally:
+        _listening.discard(key)
 
 
 _sets: WeakSet[LockSet[Any]] = WeakSet()

@@ -334,13 +334,6 @@ def _tag(event: Event) -> str:
 # -------------------------------------------------------------------- the command
 
 
-def timeline(trace_path: StrPath, output_path: StrPath | None = None) -> str:
-    """Read a trace, draw it, and describe what stands out."""
-    from semlock._timeline.report import report  # noqa: PLC0415 - all for those who look
-
-    return report(drawn(trace_path, output_path), os.fsdecode(trace_path))
-
-
 def drawn(trace_path: StrPath, output_path: StrPath | None) -> Trace:
     """Read a trace, and draw it if a picture is asked for.
 

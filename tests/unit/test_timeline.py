@@ -13,10 +13,15 @@ import pytest
 
 from clilib import checked
 from semlock._timeline import reading, report
-from semlock._timeline.reading import read, timeline
+from semlock._timeline.reading import read
 from semlock.cli import main
 
 MS = 1_000_000
+
+
+def timeline(trace, output=None):
+    """Read a trace, draw it, and give the report."""
+    return report.report(reading.drawn(trace, output), os.fsdecode(trace))
 
 
 class Maker:
@@ -390,7 +395,7 @@ for _ in range(4):
     assert {process.pid for process in trace.processes} == {p.pid for p in running}
     assert all(wait.ended == "acquire" for wait in trace.waits)
     assert "the.lock" in drawn(file, "svg")
-    assert reading.timeline(file).startswith(file)
+    assert timeline(file).startswith(file)
 
 
 def test_a_program_is_told_the_same_as_people(maker, capsys):
