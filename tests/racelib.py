@@ -1,12 +1,13 @@
 """What the races made certain have in common on every system.
 
-The actors are those of ``faultlib`` or of ``windows_calls``; ``stops`` are the places beside a
+The actors are those of ``actors`` or of ``windows_calls``; ``stops`` are the places beside a
 call at which one is stopped.
 """
 
 from __future__ import annotations
 
-from faultlib import ActorError, stop_after, stop_before
+from actors import ActorError
+from faultlib import stop_after, stop_before
 
 BOTH = (stop_before, stop_after)
 

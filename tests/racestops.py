@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from faultlib import ActorError, die_after, die_before, stop_after, stop_before
+from actors import ActorError
+from faultlib import die_after, die_before, stop_after, stop_before
 from racelib import have_only
 from wine import WINE
 

@@ -3,7 +3,7 @@
 A module calls Windows through a table of addresses that the loader has filled in.  ``Calls``
 puts functions of its own into the table of the core, and of no other module, so that each call
 can be counted, fail, be the last thing that the process does, or wait there until it is told
-to go on.  ``WindowsActor`` is such a process seen from the test, as ``faultlib.Actor`` is on
+to go on.  ``WindowsActor`` is such a process seen from the test, as ``actors.Actor`` is on
 Linux; what is told there of stops and waits holds here too.
 
 A call has the name of its function, and where one function does many things also a word for
@@ -32,6 +32,7 @@ from pathlib import Path
 if sys.platform == "win32":
     import msvcrt
 
+from actors import Actor
 from faultlib import (
     FAIL_AFTER,
     FAIL_BEFORE,
@@ -40,7 +41,6 @@ from faultlib import (
     PATIENCE,
     STOP_AFTER,
     STOP_BEFORE,
-    Actor,
     Fault,
     _plain,
     forget_bursts,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import actors
 import building
-import faultlib
 import racestops
 
 if TYPE_CHECKING:
@@ -21,15 +21,15 @@ def shim(tmp_path_factory) -> Path:
     """The library that stands between the core and the kernel."""
     if not sys.platform.startswith("linux"):
         pytest.skip("faults are preloaded, which is Linux' way")
-    if shutil.which(faultlib.compiler()[0]) is None:
+    if shutil.which(actors.compiler()[0]) is None:
         pytest.skip("faults need a C compiler")
-    return building.once(tmp_path_factory, "shim", faultlib.build_shim)
+    return building.once(tmp_path_factory, "shim", actors.build_shim)
 
 
 @pytest.fixture(scope="session")
 def crippled(tmp_path_factory) -> Path:
     """Where to import semlock from to have it without one of its mechanisms."""
-    return building.once(tmp_path_factory, "crippled", faultlib.build_crippled)
+    return building.once(tmp_path_factory, "crippled", actors.build_crippled)
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def actor(request, path):
     shim = request.getfixturevalue("shim")
     cast = []
 
-    def make(**options) -> faultlib.Actor:
-        cast.append(faultlib.Actor(shim, path, **options))
+    def make(**options) -> actors.Actor:
+        cast.append(actors.Actor(shim, path, **options))
         return cast[-1]
 
     yield make

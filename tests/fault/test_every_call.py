@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import actors
 import faultlib
 from semlock._core import compiled
 from support import chance_of_the_day
@@ -56,7 +57,7 @@ def sweeps(shim):
     """The process that does the operations, each in a child of its own."""
     process = subprocess.Popen(
         [sys.executable, SOURCE],
-        env=faultlib.preloaded(shim),
+        env=actors.preloaded(shim),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -9,7 +9,8 @@ import functools
 
 import pytest
 
-from faultlib import ActorError, fail
+from actors import ActorError
+from faultlib import fail
 
 # As many as csrc/semlock.h says, and the first.
 GUARD_TRIES = 201

@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from faultlib import Actor, preloaded
+from actors import Actor, preloaded
 from support import state_of, wait_until
 
 # So long a waiter may need that hears of nothing.

@@ -16,7 +16,8 @@ import sys
 
 import pytest
 
-from faultlib import ActorError, die_before, mark_unfinished, stop_before
+from actors import ActorError
+from faultlib import die_before, mark_unfinished, stop_before
 from racelib import (
     LostRaceError,
     a_try,

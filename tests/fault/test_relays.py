@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import semlock
+from actors import preloaded
 from crowd import crowd_that_waits, owner_of, standing, tickets, waiters
-from faultlib import preloaded
 from support import Child, wait_until
 
 pytestmark = pytest.mark.leaves("queue")  # of those that are killed

@@ -8,7 +8,8 @@ import os
 
 import pytest
 
-from faultlib import ActorError, fail
+from actors import ActorError
+from faultlib import fail
 
 # Of a file that is open here, and that another machine has removed.
 GONE = [errno.ENOENT, errno.ESTALE]

@@ -11,7 +11,8 @@ import os
 
 import pytest
 
-from faultlib import ActorError, fail, stop_after, stop_before
+from actors import ActorError
+from faultlib import fail, stop_after, stop_before
 
 FORMS = ["fresh", "kept", "in place"]
 TAKEN = "any(some.wait(0.02) and some.try_acquire() for _ in range(100))"

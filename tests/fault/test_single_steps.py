@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from faultlib import ActorError, copy_after, fail, stop_after, stop_before
+from actors import ActorError
+from faultlib import copy_after, fail, stop_after, stop_before
 from support import content_of
 
 TAKE_OVER = "lock.try_acquire()"

@@ -15,7 +15,8 @@ import os
 
 import pytest
 
-from faultlib import ActorError, deaf, deaf_then_stop, stop_after, stop_before
+from actors import ActorError
+from faultlib import deaf, deaf_then_stop, stop_after, stop_before
 from support import state_of, wait_until
 
 # A wake that is not missed comes within milliseconds; when the time is over, a waiter looks

@@ -19,7 +19,7 @@ import pytest
 
 import semlock
 import windows_calls
-from faultlib import ActorError
+from actors import ActorError
 from support import share
 from windows_calls import WindowsActor, bytes_at
 

@@ -15,7 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import faultlib
+import actors
 import semlock
 from semlock._core.verdicts import GRACE
 from support import Child
@@ -70,7 +70,7 @@ def faults(shim: str, errors: list[str], *operations: str) -> dict:
         order = json.dumps([name, os.path.abspath(name), errors])
         done = subprocess.run(
             [sys.executable, TESTS / "faultops.py"], input=order,
-            env=faultlib.preloaded(Path(shim)), stdout=subprocess.PIPE, check=True, text=True,
+            env=actors.preloaded(Path(shim)), stdout=subprocess.PIPE, check=True, text=True,
         )  # fmt: skip
         return json.loads(done.stdout)
 

@@ -25,8 +25,8 @@ from pathlib import Path
 
 import pytest
 
+import actors
 import building
-import faultlib
 from support import chance_of_the_day
 
 HERE = Path(__file__).resolve().parent
@@ -149,7 +149,7 @@ def test_a_fault_of_any_call_ends_held_or_in_a_clear_error(kind, put_through, tm
     if kind in NETWORK:
         pytest.skip("a server's own delays and retries are faults enough")
     operations = next(names for kinds, names in OPERATIONS.items() if kind in kinds)
-    shim = building.once(tmp_path_factory, "shim", faultlib.build_shim)
+    shim = building.once(tmp_path_factory, "shim", actors.build_shim)
     # What each error does is tried by tests/fault; filesystems differ in how a lock is made.
     errors = ERRORS
     if kind in TYPICAL:

@@ -11,17 +11,8 @@ from pathlib import Path
 import pytest
 
 import semlock
-from faultlib import (
-    Actor,
-    ActorError,
-    build_shim,
-    compiler,
-    die_after,
-    die_before,
-    fail,
-    stop_after,
-    stop_before,
-)
+from actors import Actor, ActorError, build_shim, compiler
+from faultlib import die_after, die_before, fail, stop_after, stop_before
 from semlock import task
 from semlock._core import capi
 from semlock.task import TaskLock, decode, migrate

@@ -14,7 +14,8 @@ import pytest
 
 import semlock
 import support
-from faultlib import Actor, ActorError, build_shim, compiler, stop_after, stop_before
+from actors import Actor, ActorError, build_shim, compiler
+from faultlib import stop_after, stop_before
 from semlock import task
 from semlock._core import capi
 from semlock.task import LockOwner, ReclaimDecision, TaskLock, decide, decode
