@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 import semlock
 from actors import preloaded
 from crowd import crowd_that_waits, owner_of, standing, tickets, waiters
-from support import Child, wait_until
+from semlock._core.folders import queue_of
+from support import Child, files_open_in, state_of, wait_until
 
 pytestmark = pytest.mark.leaves("queue")  # of those that are killed
 
@@ -157,3 +159,38 @@ def test_the_one_behind_reads_the_queue_of_a_fair_lock(path, tmp_path):
             last.receive()
             assert reads_the_queue(calls(last.outer_pid))
         last.run("lock.release()")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere no ticket tells")
+def test_a_reader_of_a_fair_lock_reads_the_queue_whatever_the_ticket_before_it_tells(path):
+    """One that asked earlier may have joined late, unknown to the ticket between the two."""
+    directory, queue = os.path.dirname(path), queue_of(path)
+    earlier, later = (os.path.join(queue, f"{number:016x}") for number in (1, 2))
+    with Child() as writer, Child() as reader:
+        for child in (writer, reader):
+            child.run(f"lock = semlock.SharedLock({path!r}, fair=True); None")
+        writer.run("lock.acquire(); None")
+
+        def join(ticket: str) -> int:
+            os.mkfifo(ticket)
+            return os.open(ticket, os.O_RDWR)
+
+        def waits_for(*files: str) -> bool:
+            found = [line.split()[-1] for line in files_open_in(directory, reader.pid)]
+            return state_of(reader.pid) == "S" and bool({*files} & {*found})
+
+        os.mkdir(queue)
+        first = join(later)
+        reader.send("lock.acquire_shared(); None")
+        wait_until(lambda: waits_for(later), "it waits for the ticket before its own")
+        late = join(earlier)
+        os.unlink(later)
+        os.write(first, b"\1")  # "I was the first"
+        os.close(first)
+        wait_until(lambda: waits_for(earlier, path), "it waits for another, or for the writer")
+        assert waits_for(earlier)
+        os.unlink(earlier)
+        os.close(late)
+        writer.run("lock.release()")
+        reader.receive()
+        reader.run("lock.release()")

@@ -1,7 +1,6 @@
 """Many readers or one writer."""
 
 import os
-import sys
 import threading
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import pytest
 
 import semlock
 from semlock import SharedLock
-from semlock._core.folders import queue_of
-from support import Child, Taking, files_open_in, in_a_fork, state_of, take_away, wait_until
+from support import Child, Taking, in_a_fork, take_away, wait_until
 
 READ = "import semlock; r = semlock.SharedLock({path!r}, tag='reads'); r.try_acquire_shared()"
 WRITE = "import semlock; r = semlock.SharedLock({path!r}, tag='writes'); r.try_acquire()"
@@ -124,41 +122,6 @@ def test_readers_in_a_row_pass_through_the_queue(path, names):
             reader.join(20)
         assert len(got) == 4
     assert names() == []
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere no ticket tells")
-def test_a_reader_of_a_fair_lock_reads_the_queue_whatever_the_ticket_before_it_tells(path):
-    """One that asked earlier may have joined late, unknown to the ticket between the two."""
-    directory, queue = os.path.dirname(path), queue_of(path)
-    earlier, later = (os.path.join(queue, f"{number:016x}") for number in (1, 2))
-    with Child() as writer, Child() as reader:
-        for child in (writer, reader):
-            child.run(f"lock = semlock.SharedLock({path!r}, fair=True); None")
-        writer.run("lock.acquire(); None")
-
-        def join(ticket: str) -> int:
-            os.mkfifo(ticket)
-            return os.open(ticket, os.O_RDWR)
-
-        def waits_for(*files: str) -> bool:
-            found = [line.split()[-1] for line in files_open_in(directory, reader.pid)]
-            return state_of(reader.pid) == "S" and bool({*files} & {*found})
-
-        os.mkdir(queue)
-        first = join(later)
-        reader.send("lock.acquire_shared(); None")
-        wait_until(lambda: waits_for(later), "it waits for the ticket before its own")
-        late = join(earlier)
-        os.unlink(later)
-        os.write(first, b"\1")  # "I was the first"
-        os.close(first)
-        wait_until(lambda: waits_for(earlier, path), "it waits for another, or for the writer")
-        assert waits_for(earlier)
-        os.unlink(earlier)
-        os.close(late)
-        writer.run("lock.release()")
-        reader.receive()
-        reader.run("lock.release()")
 
 
 def test_a_foreign_lock_keeps_readers_out(path):
