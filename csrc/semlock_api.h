@@ -571,19 +571,25 @@ typedef struct {
 } semlock_process;
 
 /* A change in a watched directory. */
-#define SEMLOCK_NAME_GONE 1    /* removed, or moved away */
-#define SEMLOCK_NAME_MADE 2    /* created, or moved to there */
-#define SEMLOCK_FILE_CLOSED 3  /* a file that was open for writing: perhaps its holder died */
-#define SEMLOCK_WATCH_OVER 4   /* the directory was removed, moved or unmounted */
-#define SEMLOCK_CHANGE_ROOM 16 /* bytes of the smallest change in the buffer */
+#define SEMLOCK_NAME_GONE 1   /* removed, or moved away */
+#define SEMLOCK_NAME_MADE 2   /* created, or moved to there */
+#define SEMLOCK_FILE_CLOSED 3 /* a file that was open for writing: perhaps its holder died */
+#define SEMLOCK_WATCH_OVER 4  /* the directory was removed, moved or unmounted */
+#define SEMLOCK_READ_AGAIN 5  /* the last one of those that were read: there may be more */
 
 typedef struct {
     int64_t mark;   /* which directory; -1: changes of any were lost */
     uint64_t ino;   /* which file, if it has no name; else 0 */
     int32_t what;   /* one of the above */
-    int32_t name;   /* where its name begins in the buffer */
-    int32_t length; /* of the name; it is followed by a zero */
+    int32_t name;   /* where its name begins in `names` */
+    int32_t length; /* of the name */
 } semlock_change;
+
+/* What is read at once: each name takes 16 bytes or more. */
+typedef struct {
+    semlock_change changes[513];
+    char names[8192];
+} semlock_news;
 
 /* What semlock_spawn runs.  Both lists end with NULL; of signals the lowest bit is number 1.
  */
@@ -654,8 +660,8 @@ void semlock_folders_begin(int64_t *events, semlock_pool *pool);
 void semlock_folders_end(int64_t *events, semlock_pool *pool);
 int64_t semlock_folder_watch(int64_t events, const char *directory);
 void semlock_folder_unwatch(int64_t events, int64_t mark);
-int semlock_folder_changes(int64_t events, int64_t life, semlock_pool *pool, char *buffer,
-                           int32_t size, semlock_change *changes);
+int semlock_folder_changes(int64_t events, int64_t life, semlock_pool *pool,
+                           semlock_news *news);
 int semlock_spawn(const semlock_command *command, semlock_lock *lock, int64_t *pid);
 int semlock_identify(semlock_process *process);
 uint64_t semlock_boot_number(const char *boot);

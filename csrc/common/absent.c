@@ -18,15 +18,12 @@ semlock_folder_unwatch(int64_t events, int64_t mark)
 }
 
 int
-semlock_folder_changes(int64_t events, int64_t life, semlock_pool *pool, char *buffer,
-                       int32_t size, semlock_change *changes)
+semlock_folder_changes(int64_t events, int64_t life, semlock_pool *pool, semlock_news *news)
 {
     (void)events;
     (void)life;
     (void)pool;
-    (void)buffer;
-    (void)size;
-    (void)changes;
+    (void)news;
     return 0;
 }
 

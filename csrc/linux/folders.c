@@ -6,6 +6,7 @@
  * so is a lock's, and that of a kept claim, also if it was created before the watch. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -15,6 +16,8 @@
 #define GONE (IN_DELETE | IN_MOVED_FROM)
 #define MADE (IN_CREATE | IN_MOVED_TO)
 #define ENDED (IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT | IN_IGNORED)
+#define LARGEST (ssize_t)(sizeof(struct inotify_event) + NAME_MAX + 1)
+#define KEPT (sizeof ".kept" - 1)
 
 /* The mark of the watched directory, or an error.  The same directory has the same mark. */
 int64_t
@@ -55,11 +58,18 @@ inode_in(const char *name)
     return *name == 0 ? number : 0;
 }
 
-/* The next changes, whose names are in the buffer: how many; 0 for none; or an error: -EBADF
- * if the source was closed, or is the parent's. */
+/* The file of a kept claim comes and goes with a lock: that says nothing more. */
+static int
+is_of_kept_claim(const char *name, size_t length)
+{
+    return length > KEPT && strncmp(name, SEMLOCK_OWN, sizeof SEMLOCK_OWN - 1) == 0 &&
+           strcmp(name + length - KEPT, ".kept") == 0;
+}
+
+/* The next changes: how many; or an error: -EBADF if the source was closed, or is the
+ * parent's. */
 int
-semlock_folder_changes(int64_t events, int64_t life, semlock_pool *pool, char *buffer,
-                       int32_t size, semlock_change *changes)
+semlock_folder_changes(int64_t events, int64_t life, semlock_pool *pool, semlock_news *news)
 {
     ssize_t n;
     int count = 0;
@@ -70,25 +80,34 @@ semlock_folder_changes(int64_t events, int64_t life, semlock_pool *pool, char *b
     if (semlock_life(pool) != life || !semlock_events_ours(events)) {
         return -EBADF;
     }
-    n = read((int)events, buffer, (size_t)size);
+    n = read((int)events, news->names, sizeof news->names);
     if (n < 0) {
         return errno == EAGAIN ? 0 : -errno;
     }
     for (ssize_t at = 0; at < n;) {
         const struct inotify_event *event =
-            (const struct inotify_event *)(const void *)(buffer + at);
-        semlock_change *change = &changes[count++];
+            (const struct inotify_event *)(const void *)(news->names + at);
+        const char *name = news->names + at + sizeof *event;
+        size_t length = event->len == 0 ? 0 : strlen(name);
+        semlock_change *change = &news->changes[count];
 
+        at += (ssize_t)sizeof *event + (ssize_t)event->len;
+        if (is_of_kept_claim(name, length)) {
+            continue;
+        }
+        count++;
         change->mark = event->mask & IN_Q_OVERFLOW ? -1 : event->wd;
         change->what = event->mask & ENDED  ? SEMLOCK_WATCH_OVER
                        : event->mask & GONE ? SEMLOCK_NAME_GONE
                        : event->mask & MADE ? SEMLOCK_NAME_MADE
                                             : SEMLOCK_FILE_CLOSED;
-        at += (ssize_t)sizeof *event;
-        change->name = (int32_t)at;
-        change->length = event->len == 0 ? 0 : (int32_t)strlen(buffer + at);
-        change->ino = event->len == 0 ? 0 : inode_in(buffer + at);
-        at += (ssize_t)event->len;
+        change->name = (int32_t)(name - news->names);
+        change->length = (int32_t)length;
+        change->ino = length == 0 ? 0 : inode_in(name);
+    }
+    if (n + LARGEST > (ssize_t)sizeof news->names) { /* the next one had no room */
+        news->changes[count].mark = news->changes[count].length = 0;
+        news->changes[count++].what = SEMLOCK_READ_AGAIN;
     }
     return count;
 }

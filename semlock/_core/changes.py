@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from _struct import Struct
+
 from semlock._core import HELD, capi
 from semlock._core.capi import POOL
 from semlock._core.compiled import ffi, lib
@@ -16,19 +18,19 @@ NAME_MADE = lib.SEMLOCK_NAME_MADE
 NAME_GONE = lib.SEMLOCK_NAME_GONE
 FILE_CLOSED = lib.SEMLOCK_FILE_CLOSED
 WATCH_OVER = lib.SEMLOCK_WATCH_OVER
+READ_AGAIN = lib.SEMLOCK_READ_AGAIN
 
 # The mark of a change that may be in any directory.
 ANY = -1
 
-_SIZE = 8192
-# If fewer were read, these were all: none takes more than 288 bytes.
-NOT_ALL = _SIZE // 288
+# A semlock_change, whose fields cost less when they are read in one step.
+_CHANGE = Struct("@qQiii4x")
 
 
 class Changes:
     """Watches on directories, and one event source for all of them."""
 
-    __slots__ = ("_buffer", "_changes", "_data", "_life", "_marks", "_source")
+    __slots__ = ("_changes", "_life", "_marks", "_names", "_news", "_source")
 
     def __init__(self) -> None:
         self._marks: set[int] = set()
@@ -36,9 +38,9 @@ class Changes:
         source = ffi.new("int64_t *")
         source[0] = -1
         self._source = source
-        self._buffer = ffi.new("char[]", _SIZE)
-        self._data = ffi.buffer(self._buffer)
-        self._changes = ffi.new("semlock_change[]", _SIZE // lib.SEMLOCK_CHANGE_ROOM)
+        self._news = news = ffi.new("semlock_news *")
+        self._changes = ffi.buffer(news.changes)
+        self._names = ffi.buffer(news.names)
 
     @property
     def events(self) -> int:
@@ -68,27 +70,13 @@ class Changes:
         A negative number says that the event source is gone: the program has closed it, or
         this is a forked child.
         """
-        return lib.semlock_folder_changes(
-            self._source[0],
-            self._life,
-            capi.POOL,
-            self._buffer,
-            _SIZE,
-            self._changes,  # type: ignore[arg-type]  # an array of them
-        )
+        return lib.semlock_folder_changes(self._source[0], self._life, POOL, self._news)
 
     def read(self, count: int) -> list[tuple[int, int, int, bytes]]:
         """Give the mark, the kind, the inode number and the name of each change."""
-        data, changes = self._data, self._changes
-        found = []
-        for index in range(count):
-            change = changes[index]
-            at = change.name
-            name = data[at : at + change.length]
-            # The file of a kept claim comes and goes with a lock.
-            if not (name.endswith(b".kept") and name.startswith(b".semlock-")):
-                found.append((change.mark, change.what, change.ino, name))
-        return found
+        names = self._names
+        found = _CHANGE.iter_unpack(self._changes[: count * _CHANGE.size])
+        return [(mark, what, number, names[at : at + n]) for mark, number, what, at, n in found]
 
     def close(self) -> None:
         """Give the event source back; it may be called twice."""

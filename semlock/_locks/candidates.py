@@ -23,7 +23,7 @@ from semlock._core.changes import (
     FILE_CLOSED,
     NAME_GONE,
     NAME_MADE,
-    NOT_ALL,
+    READ_AGAIN,
     WATCH_OVER,
     Batch,
     Changes,
@@ -205,9 +205,9 @@ class Candidates:
                         count = changes.count()
                         if count <= 0:
                             break
-                        for change in changes.read(count):
+                        for change in (found := changes.read(count)):
                             self._take_in(*change)
-                        if count < NOT_ALL:
+                        if found[-1][1] != READ_AGAIN:
                             break
                     if count < 0:
                         self._changes = None
@@ -298,21 +298,13 @@ class Candidates:
     def _told(self, lock: Any) -> None:
         """Note that a lock may be free, or that its holder may have died."""
         _have_judged(lock)
-        self._ready[lock] = True
+        self._tried_later(lock, told=True)
 
-    def _next(self, chosen: list[Any]) -> bool | None:
-        """Choose the next lock that may be free: whether a report said it; ``None`` if none is.
-
-        It is in ``chosen`` before it is no candidate any more, so that no interrupt loses it.
-        """
+    def _tried_later(self, lock: Any, *, told: bool) -> None:
+        """Have a lock tried after the others, if it is a member still."""
         with self._mutex:
-            while self._ready:
-                lock = next(iter(self._ready))
-                if lock in self._members:
-                    chosen.append(lock)
-                    return self._ready.pop(lock)
-                del self._ready[lock]
-        return None
+            if lock in self._members:
+                self._ready[lock] = told
 
     def _check_again(self, lock: Any, outcome: int) -> None:
         """Try a lock again soon: a report can come before its effect is visible."""
@@ -355,7 +347,9 @@ class Candidates:
         if outcomes.count(HELD) == len(outcomes):
             return
         for (lock, part), outcome in zip(owners, outcomes, strict=True):
-            if outcome == FREE or (outcome == LOOK and _may_be_free(lock, part)):
+            if (
+                outcome == FREE or (outcome == LOOK and _may_be_free(lock, part))
+            ) and lock in self._members:  # a signal handler may have discarded it
                 self._ready.setdefault(lock, False)
 
 

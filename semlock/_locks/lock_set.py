@@ -88,11 +88,16 @@ class LockSet(Candidates, Generic[L]):
         before: list[Any] = []  # of each: what tells whether this call has won it
         try:
             for _ in range(len(self._ready)):
-                if (limit is not None and len(won) >= limit) or (
-                    told := self._next(won)
-                ) is None:
+                if limit is not None and len(won) >= limit:
                     break
-                lock = won[-1]
+                with self._mutex:
+                    lock = next(iter(self._ready), None)
+                    if lock is None:
+                        break
+                    # It is in this list before it is no candidate any more, so that no interrupt
+                    # loses it.
+                    won.append(lock)
+                    told = self._ready.pop(lock)
                 before.append(
                     inside.native(lock).serial if isinstance(lock, BaseLock) else lock.held
                 )
@@ -104,7 +109,7 @@ class LockSet(Candidates, Generic[L]):
                     ):
                         outcome = capi.OK if inside.has_won(lock, outcome, frame) else HELD
                 except OSError:
-                    self._ready[lock] = told  # after the others
+                    self._tried_later(lock, told=told)
                     won.pop()
                     if won:
                         break

@@ -232,6 +232,17 @@ class TestMembers:
         assert taken_in(some) == [second]
         second.release()
 
+    def test_a_member_that_goes_during_its_try_is_not_tried_again(self, tmp_path):
+        class Leaving(semlock.Lock):
+            def try_acquire(self):
+                some.discard(self)
+                raise OSError
+
+        some = semlock.LockSet(locks_in(tmp_path, 1, Leaving))
+        with pytest.raises(OSError):
+            some.try_acquire()
+        assert some.try_acquire() == []
+
     @pytest.mark.parametrize("wrong", [None, "a.lock", b"a.lock", Path("a"), 3, object()])
     def test_what_is_no_lock_is_refused(self, wrong):
         with pytest.raises(TypeError, match="while their file is there") as error:
@@ -394,6 +405,23 @@ class TestReports:
                     assert more
                     got += more
                 release(got)
+
+    @watches
+    @pytest.mark.parametrize("name", [".semlock-%x.kept", "another program's %d"])
+    def test_a_poll_reads_all_that_was_reported(self, tmp_path, only_reports, name):
+        [lock] = locks_in(tmp_path, 1)
+        with Child() as child:
+            holding(child, [lock])
+            some = semlock.LockSet([lock])
+            while some.wait(0.05):
+                assert some.try_acquire() == []
+            for number in range(500):
+                other = tmp_path / (name % number)
+                other.mkdir()
+                other.rmdir()
+            child.run("theirs[0].release()")
+            assert some.try_acquire() == [lock]
+        lock.release()
 
     @watches
     def test_lost_reports_are_made_up_for_by_a_look(self, tmp_path, only_reports):
