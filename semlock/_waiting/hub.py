@@ -173,11 +173,6 @@ class Hub:
         if not self.waits:
             self._give_back()
 
-    def calm(self) -> None:
-        """Note that a line has ended, or that no task is about to wait."""
-        if not self.lines and not self.gate.due_at:
-            crowded.discard(id(self))
-
     def left(self, wait: Wait) -> None:
         """Note that a wait has ended; it may be called twice."""
         self.waits.discard(id(wait))

@@ -307,7 +307,8 @@ class Line:
             lines = self._hub.lines
             if lines.get(self._key) is self:
                 del lines[self._key]
-            self._hub.calm()
+            if not lines and not self._hub.gate.due_at:
+                crowded.discard(id(self._hub))
             if self._left is not None:
                 self._end_left()
             return
@@ -340,10 +341,11 @@ class Gate:
     last of these has begun: none begins before one that came earlier.
     """
 
-    __slots__ = ("_began", "_count", "_hub", "due_at", "tasks")
+    __slots__ = ("_began", "_count", "_hub", "_key", "due_at", "tasks")
 
     def __init__(self, hub: Hub) -> None:
         self._hub = proxy(hub)  # weak, as the hub owns the gate
+        self._key = id(hub)
         self._began = self._count = 0
         # Not 0 while some are held back, or go on in this step of the loop.
         self.due_at = 0
@@ -373,5 +375,5 @@ class Gate:
         # They run in the next step of the loop, and this once more after them.
         if begin:
             self._hub.timers.at(self, capi.now_ns())
-        else:
-            self._hub.calm()
+        elif not self._hub.lines:
+            crowded.discard(self._key)
