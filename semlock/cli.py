@@ -64,6 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         exit_code = getattr(ending, "exit_code", None)  # of child.Ended
         if exit_code is None:
             raise
+        if said := getattr(ending, "said", ""):
+            from semlock._cli.output import say  # noqa: PLC0415 - only where something is wrong
+
+            say(said)
         return int(exit_code)
     return code
 

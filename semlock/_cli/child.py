@@ -21,9 +21,9 @@ from semlock._cli.passing import (
     PASSED_ON,
     Ended,
     exit_code,
+    failing,
     failure,
     places_of,
-    tell,
 )
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -131,11 +131,14 @@ else:
             """End a wait for the lock whose command can't run, because its process has ended."""
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
-                code = self._error() or exit_code(status)
+                name = self._command[0]
+                if error := self._error():
+                    raise Ended(*failing(name, error))
+                code, said = exit_code(status), ""
                 # A terminal sends its signals to both processes: then semlock ends by its own.
                 if code > BY_SIGNAL and code - BY_SIGNAL not in numbers(PASSED_ON):
-                    tell(f"the process of {self._command[0]} was killed before the command ran")
-                raise Ended(code)
+                    said = f"the process of {name} was killed before the command ran"
+                raise Ended(code, said)
 
         def run(self, started: Started, inherited: Sequence[int] = ()) -> int:
             """Start the command, and return its exit code when it has ended.
@@ -152,16 +155,17 @@ else:
                 except (BrokenPipeError, ConnectionResetError):
                     pass  # it has ended; if by an error, that can still be read
                 ended = passing.wait()
-                return self._error() or ended
+                error = self._error()
+                return ended if error is None else failure(self._command[0], error)
 
-        def _error(self) -> int:
-            """Report why the command couldn't run, and return the exit code for it; 0 if it ran."""
+        def _error(self) -> OSError | None:
+            """Tell why the command couldn't run."""
             try:
                 # The gate is closed by exec, or it delivers the error of exec or before.
                 code = int.from_bytes(self._gate.recv(4), "big")
             except ConnectionResetError:
                 code = 0  # it was killed
-            return code and failure(self._command[0], OSError(code, os.strerror(code)))
+            return OSError(code, os.strerror(code)) if code else None
 
         def end(self) -> None:
             """Free all resources; without the gate its process ends."""

@@ -48,11 +48,15 @@ _REFUSALS = 3
 
 
 class Ended(BaseException):
-    """semlock is to end with an exit code.  What is held is released on the way out."""
+    """semlock is to end with an exit code.  What is held is released on the way out.
 
-    def __init__(self, exit_code: int) -> None:
+    What is to be said is said there: a handler may interrupt an import, and then can't import.
+    """
+
+    def __init__(self, exit_code: int, said: str = "") -> None:
         super().__init__(exit_code)
         self.exit_code = exit_code
+        self.said = said
 
 
 def tell(message: str) -> None:
@@ -68,17 +72,21 @@ def exit_code(status: int) -> int:
     return code if code >= 0 else BY_SIGNAL - code
 
 
+def failing(command: str, error: OSError) -> tuple[int, str]:
+    """Give the shells' exit code for a command that could not be started, and say why."""
+    if not isinstance(error, FileNotFoundError):
+        return NOT_EXECUTABLE, f"{command} can't be run: {error.strerror}"
+    there = next(filter(os.path.exists, places_of(command)), None)
+    if there:
+        return NOT_FOUND, f"{there} can't be run: the interpreter that it names is not there"
+    return NOT_FOUND, f"{command or repr(command)}: there is no such command"
+
+
 def failure(command: str, error: OSError) -> int:
-    """Report why a command could not be started, and return the shells' exit code for it."""
-    if isinstance(error, FileNotFoundError):
-        there = next(filter(os.path.exists, places_of(command)), None)
-        if there:
-            tell(f"{there} can't be run: the interpreter that it names is not there")
-        else:
-            tell(f"{command or repr(command)}: there is no such command")
-        return NOT_FOUND
-    tell(f"{command} can't be run: {error.strerror}")
-    return NOT_EXECUTABLE
+    """Report why a command could not be started, and return the exit code for it."""
+    code, said = failing(command, error)
+    tell(said)
+    return code
 
 
 def places_of(name: str) -> list[str]:

@@ -278,6 +278,27 @@ def test_a_thread_that_takes_the_news_of_the_end_does_not_keep_it_from_us():
 
 
 @posix
+def test_the_news_that_the_commands_process_was_killed_may_interrupt_an_import():
+    program = (
+        "import os, sys, time, types\n"
+        "from semlock._cli import child\n"
+        "command = child.Child(('sleep', '60'))\n"
+        "sys.modules['semlock._cli.output'] = types.ModuleType('half imported')\n"
+        "try:\n"
+        "    os.kill(command.pid, 9)\n"
+        "    time.sleep(60)\n"
+        "except child.Ended as ended:\n"
+        "    print(ended.exit_code, ended.said)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    said = "137 the process of sleep was killed before the command ran\n"
+    assert done.stdout == said, done.stderr
+
+
+@posix
 def test_an_alarm_that_was_set_before_semlock_began_reaches_the_command():
     program = (
         "import signal\n"
