@@ -85,51 +85,49 @@ hears_events(const semlock_waiting *waiting)
             semlock_waiting_hears_next(waiting) || waiting->place->mark >= 0);
 }
 
-/* May an event of the lock be answered by a try, before it is read?  A link to a name begins
- * when its removal has ended, so the try is as good as a look.  (A reader, whose file has
- * another name, looks itself.)  A try that fails is followed by a look. */
+/* May an event be answered by a try?  A link to a name begins when its removal has ended, so
+ * the try is as good as a look.  (A reader, whose file has another name, looks itself.)  A try
+ * that fails is followed by a look. */
 static int
-may_try_unread(const semlock_waiting *waiting)
+may_try(const semlock_waiting *waiting)
 {
     return SEMLOCK_TRIES_UNREAD && semlock_is_prepared(waiting->lock) && !waiting->tried &&
-           waiting->count == 1 && semlock_waiting_is_next(waiting);
+           semlock_waiting_is_next(waiting);
 }
 
-/* The same for an event that an event loop has read. */
+/* Which of the locks was reported and may be tried so?  -1: none. */
+static int32_t
+reported(const semlock_waiting *waiting)
+{
+    int32_t i = 0;
+
+    if (!may_try(waiting) || (waiting->count > 1 && waiting->locks == NULL)) {
+        return -1;
+    }
+    while (i < waiting->count && !(waiting->watches[i].told && waiting->watches[i].heard)) {
+        i++;
+    }
+    return i < waiting->count ? i : -1;
+}
+
+/* An event loop has read the event: may the lock be tried? */
 static int
 may_try_lent(semlock_waiting *waiting, semlock_pool *pool)
 {
-    const semlock_watch *watch = &waiting->watches[0];
+    int32_t i = waiting->lent && waiting->life == semlock_life(pool) ? reported(waiting) : -1;
+    semlock_lock *lock;
 
-    if (!waiting->lent || waiting->life != semlock_life(pool) || !watch->told ||
-        !watch->heard || !may_try_unread(waiting) ||
-        (semlock_waiting_is_fair(waiting) && semlock_waiting_others_came(waiting, 0, pool))) {
+    if (i < 0 ||
+        (semlock_waiting_is_fair(waiting) && semlock_waiting_others_came(waiting, i, pool))) {
         return 0;
     }
     /* The try looks no more than this does.  If it fails, it says whether the holder lives. */
-    semlock_store32(&waiting->lock->expect_held, 0);
-    semlock_store64(&waiting->lock->look_at, 0);
-    waiting->which = 0;
+    lock = waiting->locks != NULL ? waiting->locks[i] : waiting->lock;
+    semlock_store32(&lock->expect_held, 0);
+    semlock_store64(&lock->look_at, 0);
+    waiting->which = i;
     waiting->tried = 1;
     return 1;
-}
-
-/* One of several locks was reported.  May it be tried without a look, as above? */
-static int
-may_try_reported(semlock_waiting *waiting)
-{
-    if (waiting->locks == NULL || !semlock_is_prepared(waiting->lock) || waiting->tried ||
-        !semlock_waiting_is_next(waiting)) {
-        return 0;
-    }
-    for (int32_t i = 0; i < waiting->count; i++) {
-        if (waiting->watches[i].told) {
-            waiting->which = i;
-            waiting->tried = 1;
-            return 1;
-        }
-    }
-    return 0;
 }
 
 /* Sleep: SEMLOCK_FREE for an event that is to be answered by a try. */
@@ -140,7 +138,7 @@ sleep_with(semlock_waiting *waiting, int64_t until)
     int32_t count;
     int64_t events = hears_events(waiting) ? waiting->events : -1;
     int64_t bell = waiting->place == NULL ? -1 : waiting->place->bell;
-    int unread = may_try_unread(waiting);
+    int unread = waiting->count == 1 && may_try(waiting);
     int outcome = semlock_events_wait(events, waiting->process, bell, until, waiting->signals,
                                       marks, unread ? 0 : MARKS, &count);
 
@@ -159,7 +157,9 @@ sleep_with(semlock_waiting *waiting, int64_t until)
         return SEMLOCK_LOOK;
     }
     semlock_waiting_told(waiting, marks, count);
-    if (outcome == SEMLOCK_OK && may_try_reported(waiting)) {
+    if (outcome == SEMLOCK_OK && waiting->locks != NULL && reported(waiting) >= 0) {
+        waiting->which = reported(waiting);
+        waiting->tried = 1;
         return SEMLOCK_FREE;
     }
     waiting->tried = 0;

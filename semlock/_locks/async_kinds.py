@@ -69,6 +69,7 @@ class AsyncSlotLock(HeldByTasks, SlotLock):  # type: ignore[misc]  # its words a
             asked=asked,
             of=self._head,
             status=locks[self._last].status,
+            tries=None if inside.is_composed_anew(locks[0]) else self._natives,
         )
 
     def _line_name(self) -> tuple[object, ...] | None:

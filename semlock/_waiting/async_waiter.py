@@ -38,12 +38,13 @@ class AsyncWaiter(Waiter):
     :fair:    whether a task that asked later must not get the lock before it
     :asked:   when the task asked, by ``now_ns``; 0 for now
     :stands:  whether it stands in the queue from the beginning, and not only after a lost race
+    :tries:   C's array of all the locks, to prepare a file for any of them
     :news:    whether also events without an action are reported: that others were faster
     """
 
     __slots__ = (
         "_asked", "_by", "_hub", "_line", "_locks", "_looked", "_news", "_parked", "_pause",
-        "_record", "due_at", "fair", "passed_over", "sleeper", "stands",
+        "_record", "_tries", "due_at", "fair", "passed_over", "sleeper", "stands",
     )  # fmt: skip
 
     _wait: Wait | None
@@ -69,11 +70,13 @@ class AsyncWaiter(Waiter):
         of: Any = None,
         status: Callable[[], LockStatus] | None = None,
         about: str | None = None,
+        tries: Any = None,
         news: bool = False,
     ) -> None:
         asked = asked or capi.now_ns()
         self._hub = hub
         self._locks = locks
+        self._tries = tries
         self._queue = queue
         self._record = record
         self._by = by
@@ -123,7 +126,14 @@ class AsyncWaiter(Waiter):
             record = self._told() if stands else None
             one = self._locks[0] if len(self._locks) == 1 else None
             wait = self._wait = Wait(
-                self._locks, queue, record, hub=self._hub, asked=self._asked, prepares=one
+                self._locks,
+                queue,
+                record,
+                hub=self._hub,
+                asked=self._asked,
+                prepares=one,
+                tries=self._tries,
+                fair=self.fair,
             )
             self.stands = stands
             if self._scheduled:

@@ -370,6 +370,14 @@ WAITS = {
     # Its loop goes round once between the event and the task.
     "task": ("semlock.AsyncLock(path)", [*READ, "epoll_wait", *WIN]),
     "fair task": ("semlock.AsyncLock(path, fair=True)", [*READ, "stat", "epoll_wait", *WIN]),
+    "task, three slots": (
+        "semlock.AsyncSlotLock(path, 3)",
+        [*READ, "epoll_wait", "getpid", *WIN],
+    ),
+    "task, three fair slots": (
+        "semlock.AsyncSlotLock(path, 3, fair=True)",
+        [*READ, "stat", "epoll_wait", "getpid", *WIN],
+    ),
 }
 
 
@@ -399,7 +407,7 @@ def traced_wait(directory, log, code: str, queued: bool, prepare, sleeps: int = 
     lock was free, on a busy machine, all is done once more.
     """
     # A task stands in the queue only where that is fair, a wait for any only when it lost a race.
-    wanted = queued and ("Async" not in code or "fair" in code) and "_any" not in code
+    wanted = queued and ("AsyncLock" not in code or "fair" in code) and "_any" not in code
     for _ in range(20):
         path = os.path.join(tempfile.mkdtemp(dir=directory), "wait.lock")
         steps = prepare(path)
