@@ -215,6 +215,13 @@ class Gateway:
         except ssl.SSLError as error:
             connection.close()
             raise Refused(f"{self._name(index)}: TLS fails: {words_of(error)}") from None
+        except ConnectionResetError as error:
+            connection.close()
+            if self._tls is None:
+                raise
+            # A reset can overtake the answer of a server without TLS, which says so.
+            words = f"{words_of(error)}; if it speaks no TLS, the address begins with etcd://"
+            raise ConnectionResetError(error.errno, words) from None
         except BaseException:
             connection.close()
             raise
