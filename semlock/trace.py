@@ -58,7 +58,9 @@ class _Writer:
         self._open()
 
     def _open(self) -> None:
-        self._fd = open_to_append(self._path, 0o666)
+        opened = open_to_append(self._path, 0o666)
+        # The number may be another file's one day, so it is not closed without a look.
+        self._fd, opened.fd = opened.fd, -1
         found = os.fstat(self._fd)
         self._identity = (found.st_dev, found.st_ino)
 

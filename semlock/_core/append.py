@@ -7,6 +7,8 @@ import os
 import stat
 import sys
 
+from semlock._core.opened import Opened
+
 if sys.platform == "win32":
     import _winapi
     import msvcrt
@@ -32,17 +34,16 @@ _OPEN_ALWAYS = 4
 _FILE_FLAG_OPEN_REPARSE_POINT = 0x200000
 
 
-def open_to_append(path: str, mode: int, *, wary: bool = False) -> int:
+def open_to_append(path: str, mode: int, *, wary: bool = False) -> Opened:
     """Open a file to append whole lines, and create it if needed; ``wary`` refuses links.
 
     It refuses pipes with ``OSError``: a write raises SIGPIPE when the reader is gone.
     """
     if sys.platform == "win32":
-        return _open_on_windows(path, _FILE_FLAG_OPEN_REPARSE_POINT if wary else 0)
-    handle = os.open(path, _FLAGS | (_WARY if wary else 0), mode)
-    kind = os.fstat(handle).st_mode
+        return Opened(_open_on_windows, path, _FILE_FLAG_OPEN_REPARSE_POINT if wary else 0)
+    handle = Opened(os.open, path, _FLAGS | (_WARY if wary else 0), mode)
+    kind = os.fstat(handle.fd).st_mode
     if not stat.S_ISREG(kind) and (wary or not stat.S_ISCHR(kind)):
-        os.close(handle)
         raise OSError(errno.EINVAL, "Neither a regular file nor a character device", path)
     return handle
 

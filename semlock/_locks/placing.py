@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from semlock._core import inside
+from semlock._core.opened import Opened
 from semlock._locks.lock import Lock
 from semlock._waiting.steps import Call, run_async
 from semlock._waiting.waiter import run
@@ -106,12 +107,16 @@ def sync(path: str) -> None:
         ways = () if is_directory else (os.O_RDWR,)  # a directory can't be opened there
     for flags in ways:
         with contextlib.suppress(PermissionError):
-            fd = os.open(path, flags)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            _sync_opened(path, flags)
             return
+
+
+def _sync_opened(path: str, flags: int) -> None:
+    opened = Opened(os.open, path, flags)
+    try:
+        os.fsync(opened.fd)
+    finally:
+        opened.close()
 
 
 def put(
@@ -129,11 +134,7 @@ def put(
     else:
         os.link(temporary, path)
     if os.name != "nt":
-        fd = os.open(os.path.dirname(path) or os.curdir, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        _sync_opened(os.path.dirname(path) or os.curdir, os.O_RDONLY)
 
 
 def _give_to_owner_of(like: os.stat_result, path: str) -> None:
@@ -172,14 +173,14 @@ def open_atomic(
     like = _replaced(target)
     temporary, me = name_beside(target, WRITTEN), os.getpid()
 
-    def opener(path: str, flags: int) -> int:
-        # Never open to more users than the file that it replaces.
-        return os.open(path, flags, 0o666 if like is None else 0o600)
-
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        fd = options.pop("opener", opener)(temporary, flags)
-        with _writing(fd, temporary, mode.replace("x", "w"), options, owns=True) as file:
+        if opener := options.pop("opener", None):
+            owner = Opened(opener, temporary, flags)
+        else:  # never open to more users than the file that it replaces
+            owner = Opened(os.open, temporary, flags, 0o666 if like is None else 0o600)
+        as_is = mode.replace("x", "w")
+        with _writing(owner.fd, temporary, as_is, options, owner) as file:
             yield file
         if os.getpid() != me:
             return  # a child that was forked in the block: the file is its parent's
@@ -206,9 +207,9 @@ def _replaced(path: str, done: str = "replaced") -> os.stat_result | None:
 
 @contextmanager
 def _writing(
-    fd: int, name: str, mode: str, options: Any, *, owns: bool = False
+    fd: int, name: str, mode: str, options: Any, owner: Opened | None
 ) -> Generator[IO[Any], None, None]:
-    """Give a file object on a descriptor, and write out its buffer at the end.
+    """Give a file object on a descriptor, and write out its buffer at the end; close the owner.
 
     Not if the program has closed the descriptor meanwhile: the number may be another file's.  And
     not in a child that was forked in the block: its buffer is a copy, and its parent writes it.
@@ -233,12 +234,18 @@ def _writing(
                     errno.EBADF, "its descriptor was closed while it was written", name
                 )
         finally:
-            if os.getpid() != me or not is_open():
-                raw.close()  # without the descriptor, and then there is nothing to write to
-            file.close()
+            try:
+                if os.getpid() != me or not is_open():
+                    raw.close()  # without the descriptor, and then there is nothing to write to
+                file.close()
+            finally:
+                raw.close()  # behind an interrupt its destructor writes nothing either
     finally:
-        if owns and is_open():
-            os.close(fd)
+        file = None  # of an interrupt before the block, while it has its descriptor
+        if owner is not None:
+            if not is_open():
+                owner.fd = -1
+            owner.close()
 
 
 @contextmanager
@@ -262,10 +269,13 @@ def open_locked(
 
     reads = kind == "r" and not plus
     lock = KernelLock(name, shared=reads, timeout=timeout, mode=0o666)
-    with _descriptor(lock, name, reads=reads) as opened, lock:
-        fd = _opened_again(lock, name, reads=reads) if opened is None else opened
+    with _descriptor(lock, name, reads=reads) as lent, lock:
+        owner, fd = None, lent
+        if fd is None:
+            owner = _opened_again(lock, name, reads=reads)
+            fd = owner.fd
         as_is = mode.replace("w", "r") if plus or kind != "w" else mode.replace("w", "r+")
-        with _writing(fd, name, as_is, options, owns=opened is None) as file:
+        with _writing(fd, name, as_is, options, owner) as file:
             if kind == "w":
                 file.truncate(0)
             elif kind == "a":
@@ -273,18 +283,19 @@ def open_locked(
             yield file
 
 
-def _opened_again(lock: KernelLock, name: str, *, reads: bool) -> int:
+def _opened_again(lock: KernelLock, name: str, *, reads: bool) -> Opened:
     """Open the locked file by a descriptor that stays open in a child.
 
     The lock's is closed there, and a file object of the child would write to whatever file has
     its number then.
     """
+    # What took the path's place may be a FIFO, whose opening would wait for a writer.
+    flags = (os.O_RDONLY if reads else os.O_RDWR) | getattr(os, "O_NONBLOCK", 0)
     while True:
-        # What took the path's place may be a FIFO, whose opening would wait for a writer.
-        fd = os.open(name, (os.O_RDONLY if reads else os.O_RDWR) | getattr(os, "O_NONBLOCK", 0))
-        if os.path.samestat(os.fstat(fd), os.fstat(lock.fileno())):
-            return fd
-        os.close(fd)
+        opened = Opened(os.open, name, flags)
+        if os.path.samestat(os.fstat(opened.fd), os.fstat(lock.fileno())):
+            return opened
+        opened.close()
         lock.check()  # LockLostError: the path leads to another file by now
 
 

@@ -119,13 +119,13 @@ def log(
 def _append(file: str, line: bytes, mode: int) -> None:
     handle = open_to_append(file, mode, wary=True)
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        if not stat.S_ISREG(os.fstat(handle.fd).st_mode):
             raise OSError("it is not a regular file")
-        written = os.write(handle, line)
+        written = os.write(handle.fd, line)
         if written != len(line):
             raise OSError(f"only {written} of {len(line)} bytes could be written")
     finally:
-        os.close(handle)
+        handle.close()
 
 
 def _user_name() -> str:

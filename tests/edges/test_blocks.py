@@ -13,7 +13,8 @@ import pytest
 
 import semlock
 from semlock import filelock, sidecar, task
-from support import Strike
+from semlock._systems import task_audit
+from support import Strike, files_open_in
 
 pytestmark = [
     pytest.mark.leaves("kept"),
@@ -104,6 +105,47 @@ def test_a_signal_as_the_block_of_several_locks_begins_leaves_none_held(tmp_path
     with pytest.raises(StruckError):
         enter_as_a_signal_comes(block, striking())
     assert [semlock.status(path).state for path in paths] == ["free", "free"]
+
+
+OPENING = ("placing.py", "append.py", "task_audit.py")
+
+
+def strike_behind_a_call(number, operation):
+    """Raise behind one of these files' calls into C, where handlers run; whether it came to it."""
+
+    def behind(frame, event, _call):
+        nonlocal number
+        number -= event == "c_return" and frame.f_code.co_filename.endswith(OPENING)
+        if number == 0:
+            sys.setprofile(None)
+            raise StruckError
+
+    sys.setprofile(behind)
+    try:
+        operation()
+    except StruckError:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it lists open files")
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="others drop objects later")
+@pytest.mark.parametrize("way", [semlock.open_locked, semlock.open_atomic, "audit log"])
+def test_an_interrupt_leaves_no_file_open(tmp_path, way):
+    def write():
+        if way == "audit log":
+            task_audit.note(str(tmp_path / "a.lock"), "break", None)
+        else:
+            with way(tmp_path / "a.txt", "w") as file:
+                file.write("text")
+
+    for number in itertools.count(1):
+        if not strike_behind_a_call(number, write):
+            break
+        assert not files_open_in(str(tmp_path)), number
+    assert number > 5
 
 
 def test_an_interrupt_in_a_release_of_filelocks_class_leaves_no_number_behind(tmp_path):
