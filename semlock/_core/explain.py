@@ -52,6 +52,8 @@ def where(place: tuple[CodeType, int] | None) -> str:
 def _status(lock: LockObject) -> LockStatus | None:
     try:
         return lock.status()
+    except LockPathError:
+        raise  # what is there can't be a lock, however long the time is
     except OSError:
         return None  # an explanation must not fail for want of details
 

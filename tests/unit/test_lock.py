@@ -188,6 +188,13 @@ def test_a_path_that_can_be_no_locks_is_told_in_a_sentence(name, words, tmp_path
     assert caught.value.errno
 
 
+@pytest.mark.parametrize("timeout", [0, 1e-9, 0.1])
+def test_a_directory_is_told_however_short_the_time_is(path, timeout):
+    os.mkdir(path)
+    with pytest.raises(semlock.LockPathError, match="is a directory"):
+        semlock.Lock(path).acquire(timeout=timeout)
+
+
 def _elsewhere(function):
     """Run a function in another thread and let its exception through."""
     result = []
