@@ -36,8 +36,19 @@ _TASK = """
 *Memory of a task*: a fifth is asyncio's own task and future. The others are the lock, its wait,
 and the generators that stand still meanwhile.
 """
+_LONGEST = """
+*The longest round* of a poll: each judges a bounded share of the holders, so with pauses the
+longest makes 1.4 times as many system calls as the mean. The rest is what else the processor did
+meanwhile. So the longest of C's rounds that take as long stands beside it.
+"""
+_KILLED = """
+*Holder killed*: the 13 system calls that prove a death and remove exactly that file, and the
+kernel's disposal of the file, take more than half as long as taking a free lock.
+"""
 # By a pattern of a row and its bar.  The first one that fits counts.
 _REASONS = {
+    r"the longest round": _LONGEST,
+    r"killed, until all are taken": _KILLED,
     r"used again .* C floor": _USED_AGAIN,
     r"nothing kept": _NOTHING_KEPT,
     r"by default .* FileLock": _ON_DISK,

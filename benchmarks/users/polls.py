@@ -49,7 +49,8 @@ class Poll:
     count: int
     pause: float
     floor: list[float]  # of each round, by C's failing open
-    rounds: list[float]  # the same by try_acquire_many
+    as_long: list[float]  # the same of so few that a round takes as long as the next ones
+    rounds: list[float]  # by try_acquire_many
 
     @property
     def label(self) -> str:
@@ -74,7 +75,7 @@ class Poll:
 
     @property
     def worst_floor(self) -> float:
-        return max(self.floor) / statistics.mean(self.floor)
+        return max(self.as_long) / statistics.mean(self.as_long)
 
 
 @dataclass(frozen=True)
@@ -137,20 +138,31 @@ def _rounds(poll: Callable[[], float], pause: float, rounds: int) -> list[float]
 
 def _poll(floor: Floor, paths: list[str], pause: float, rounds: int) -> Poll:
     create = floor.loop("failing_create", paths)
+    few = 1
+
+    def of_floor() -> float:
+        return float(create(len(paths)))
+
+    def of_semlock() -> float:
+        return float(_timed(lambda: semlock.try_acquire_many(locks)))
+
+    def as_long() -> float:
+        return float(create(few))
+
     locks = make(paths)
     for _ in range(3):  # the holders are judged now
         semlock.try_acquire_many(locks)
         time.sleep(0.15)
     gc.collect()
-    of_floor: list[float] = []
-    of_semlock: list[float] = []
+    found = Poll(len(paths), pause, [], [], [])
     for _ in range(_BLOCKS):
         count = 1 + rounds // _BLOCKS
-        of_floor += _rounds(lambda: float(create(len(paths))), pause, count)
-        of_semlock += _rounds(
-            lambda: float(_timed(lambda: semlock.try_acquire_many(locks))), pause, count
-        )
-    return Poll(len(paths), pause, of_floor, of_semlock)
+        found.floor.extend(_rounds(of_floor, pause, count))
+        found.rounds.extend(_rounds(of_semlock, pause, count))
+        # An interruption adds as much to a short round as to a long one.
+        few = max(1, round(len(paths) * found.ratio))
+        found.as_long.extend(_rounds(as_long, pause, count))
+    return found
 
 
 # ---------------------------------------------------------------------- LockSet

@@ -45,7 +45,8 @@ _POLLS = """\
 Another process holds all of the locks, and each poll finds them held. C's failing open is
 `open(O_CREAT | O_EXCL)` of each path; both have the same pauses between two polls, in blocks of
 rounds that take turns. *Each* is the mean of all rounds, so that what is done only now and then is
-included, as the check whether the holders live. The longest round is compared with the mean.
+included, as the check whether the holders live. The longest round is compared with the mean, for C
+that of rounds of so few locks that they take as long as semlock's.
 """
 
 
