@@ -129,6 +129,13 @@ else:
     def _end(number: int, _frame: FrameType | None) -> None:
         raise Ended(BY_SIGNAL + number)
 
+    def _set_timer(first: float, again: float = 0.0) -> tuple[float, float]:
+        """Set the timer, and give what is left of the one before."""
+        try:
+            return _signal.setitimer(_signal.ITIMER_REAL, first, again)
+        except OSError:
+            return 0.0, 0.0  # in a sandbox that forbids it, SIGCHLD alone tells of the end
+
     def _nothing(_number: int, _frame: FrameType | None) -> None:
         """Do nothing; in contrast to an ignored signal, this one can be waited for."""
 
@@ -154,14 +161,14 @@ else:
                 if _signal.signal(number, _nothing) == _signal.SIG_IGN:
                     self._ignored.append(number)
             self._before = set(_signal.pthread_sigmask(_signal.SIG_BLOCK, self._awaited))
-            left, again = _signal.setitimer(_signal.ITIMER_REAL, _SAFETY, _SAFETY)
+            left, again = _set_timer(_SAFETY, _SAFETY)
             if left:
                 self._alarm, self._again = monotonic() + left, again or _NEVER
-                _signal.setitimer(_signal.ITIMER_REAL, left % _SAFETY or _SAFETY, _SAFETY)
+                _set_timer(left % _SAFETY or _SAFETY, _SAFETY)
             return self
 
         def __exit__(self, *_: object) -> None:
-            _signal.setitimer(_signal.ITIMER_REAL, 0)
+            _set_timer(0)
             # Signals that came after the command's end are dropped.
             for number in self._passed:
                 _signal.signal(number, _nothing)

@@ -1,4 +1,4 @@
-"""``semlock run`` where waiting for a signal is refused, as by a sandbox, or answers too early."""
+"""``semlock run`` where a sandbox refuses to wait for signals, or a timer, or answers too early."""
 
 import os
 import shutil
@@ -16,25 +16,34 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def traced(answer, *words):
+def traced(answer, *words, call="rt_sigtimedwait"):
     return subprocess.Popen(
-        ["strace", "-f", "-o", os.devnull, "-e", "trace=rt_sigtimedwait",
-         "-e", f"inject=rt_sigtimedwait:error={answer}",
+        ["strace", "-f", "-o", os.devnull, "-e", f"trace={call}",
+         "-e", f"inject={call}:error={answer}",
          sys.executable, "-m", "semlock", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "answer", ["EAGAIN:when=1", "EINVAL:when=1", "EINTR:when=1", "ENOSYS", "EPERM"]
+    ("call", "answer"),
+    [
+        *(("rt_sigtimedwait", f"{name}:when=1") for name in ("EAGAIN", "EINVAL", "EINTR")),
+        *(
+            (call, name)
+            for call in ("rt_sigtimedwait", "setitimer")
+            for name in ("ENOSYS", "EPERM")
+        ),
+    ],
 )
-def test_the_lock_is_held_until_the_command_is_over(path, answer):
+def test_the_lock_is_held_until_the_command_is_over(path, call, answer):
     """The command looks itself, at its end, whether the lock it runs under is still there."""
     look = (
         "import sys, time, semlock; time.sleep(0.1);"
         "sys.exit(7 if semlock.status(sys.argv[1]).state == 'held' else 8)"
     )
-    with traced(answer, "run", path, "--", sys.executable, "-c", look, path) as strace:
+    words = ("run", path, "--", sys.executable, "-c", look, path)
+    with traced(answer, *words, call=call) as strace:
         errors = strace.communicate(timeout=30)[1]
     assert strace.returncode == 7, errors
     assert semlock.status(path).state == "free"
