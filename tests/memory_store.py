@@ -33,7 +33,7 @@ from semlock._core.status import LockStatus
 from semlock._locks.async_form import AsyncForm
 from semlock._locks.base import BaseLock
 from semlock._waiting.hub import trio_here
-from semlock._waiting.kept import Stoppable
+from semlock._waiting.steps import Stoppable
 from support import STRANGER
 
 LOOK_AGAIN_NS = 10_000_000

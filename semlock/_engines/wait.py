@@ -14,8 +14,7 @@ from time import monotonic
 
 from semlock._core import OK, explain, inside
 from semlock._engines.engine import GONE, HOLDS, WAITS, Away, now
-from semlock._waiting.kept import Stoppable
-from semlock._waiting.steps import run_async
+from semlock._waiting.steps import Stoppable, run_async
 from semlock._waiting.waiter import run
 
 TYPE_CHECKING = False  # what typing says, without importing it

@@ -13,6 +13,7 @@ from weakref import ref
 
 from semlock._core import FAIR, HELD, MINE, NESTED, NO_TURNS, OK, TAKE_TURNS, explain, inside
 from semlock._core.errors import SemlockError
+from semlock._core.options import checked_timeout
 from semlock._locks import OWN_TIMEOUT, mine
 from semlock._waiting.async_waiter import AsyncWaiter
 from semlock._waiting.hub import hub_here, is_line_here, released_here, trio_here
@@ -207,8 +208,11 @@ class AsyncForm(ForTasks, _Lock):  # type: ignore[misc]  # it refuses what threa
         ``async with lock.acquire(timeout=5):`` releases it at the end, ``await`` gives a context
         manager that does.
         """
+        limit = self.timeout if timeout is OWN_TIMEOUT else timeout
+        if limit is not None:
+            limit = checked_timeout(limit)
         # One coroutine and not two: thousands may sleep, and each costs memory.
-        steps = self._acquiring(self._limit(timeout), _frame(1))
+        steps = self._acquiring(limit, _frame(1))
         acquired = AsyncAcquired()
         acquired.lock = self
         return Acquiring(run_async(steps, (self,), None, acquired))

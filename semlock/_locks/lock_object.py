@@ -72,7 +72,7 @@ class LockObject(WithOptions, Store):
 
         Each raises ``LockCancelledError``, unless it wins at that moment.  Later ones wait as ever.
         """
-        from semlock._waiting.kept import cancel  # noqa: PLC0415 - for those who ask
+        from semlock._waiting.steps import cancel  # noqa: PLC0415 - for those who ask
 
         return cancel(self)
 

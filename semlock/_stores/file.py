@@ -33,7 +33,7 @@ from semlock._core.paths import absolute, engine_of
 from semlock._core.status import look_at, remove_exactly
 from semlock._core.verdicts import may_make_locks_beside
 from semlock._stores import FileRecord, by_object, holder_here
-from semlock._waiting.kept import may_keep, take
+from semlock._waiting.steps import may_keep, take
 from semlock._waiting.waiter import Waiter, goes_on, run
 
 TYPE_CHECKING = False  # what typing says, without importing it
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from semlock._core.status import LockStatus, StrPath
     from semlock._locks.base import BaseLock
     from semlock._stores.store import Attempt, Instance
-    from semlock._waiting.kept import KeptWait
+    from semlock._waiting.steps import KeptWait
 
 # A live holder is judged again after a tenth of the time that it has been watched, within these
 # bounds: soon after it was first seen, and rarely later.

@@ -15,8 +15,14 @@ from semlock._core import capi, events, registry, waits
 from semlock._core.capi import POOL
 from semlock._core.options import saturated
 from semlock._waiting import inf
-from semlock._waiting.kept import Stoppable
-from semlock._waiting.steps import FIRST_PAUSE, LONGEST_PAUSE, Call, chance, growing_pauses
+from semlock._waiting.steps import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    Call,
+    Stoppable,
+    chance,
+    growing_pauses,
+)
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
@@ -25,8 +31,7 @@ if TYPE_CHECKING:
 
     from semlock._core.status import LockStatus
     from semlock._waiting import Notice
-    from semlock._waiting.kept import KeptWait
-    from semlock._waiting.steps import Steps
+    from semlock._waiting.steps import KeptWait, Steps
 
     T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import pytest
 import semlock
 from crowd import tickets
 from semlock._core import TURN, capi, waits
-from semlock._waiting import kept
+from semlock._waiting import steps
 from semlock._waiting.waiter import goes_on
 from semlock.policy import Age
 from support import PATIENCE, Child, in_a_fork, wait_until
@@ -106,13 +106,13 @@ def cancel_at(lock, line, found_before):
     def trace(frame, event, _):
         nonlocal passed
         module, name = frame.f_globals["__name__"], frame.f_code.co_name
-        if module not in (kept.__name__, goes_on.__module__):
+        if module not in (steps.__name__, goes_on.__module__):
             return None
         if event == "line" and not any(said):
             passed += name in HAND_OVER
             if not found:
                 found.extend(
-                    wait for r in list(kept._under_way) if (wait := r()) and wait.of is lock
+                    wait for r in list(steps._under_way) if (wait := r()) and wait.of is lock
                 )
             if passed >= line or name == "pause":
                 if not found_before:

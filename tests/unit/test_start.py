@@ -93,8 +93,7 @@ LOCK = {
     "_core.paths", "_core.records", "_core.registry", "_core.status",
     "_core.verdicts", "_core.waits", "_locks", "_locks.base", "_locks.lock",
     "_locks.lock_object", "_locks.mine", "_stores", "_stores.file",
-    "_waiting", "_waiting.kept", "_waiting.steps",
-    "_waiting.waiter",
+    "_waiting", "_waiting.steps", "_waiting.waiter",
 }  # fmt: skip
 # Of Python's own, those that are compiled into it, and one that is nearly empty.
 OTHERS = {"__future__", "_cffi_backend", "_operator", "atexit", "errno"}

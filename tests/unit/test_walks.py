@@ -74,7 +74,7 @@ WALKS = {
     "take-over from a dead holder": Walk("lock.acquire", 3, 2, LOCK, "ends"),
     # 55 calls, and one more if the loop runs a timer whose task was woken before.
     "contended AsyncLock, first use": Walk(
-        "lambda: asyncio.run(take(lock))", 56, 9, "lock = AsyncLock(path)", LIVES
+        "lambda: asyncio.run(take(lock))", 56, 8, "lock = AsyncLock(path)", LIVES
     ),
     "TaskLock()": Walk(
         "lambda: task.TaskLock(path, owner)", 51, 16, "owner = task.owner_for()"
