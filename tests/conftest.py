@@ -72,6 +72,18 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def target(tmp_path: Path) -> str:
+    """Where a file may be that a sidecar lock is for."""
+    return str(tmp_path / "state.json")
+
+
+@pytest.fixture
+def lock_file(target: str) -> Path:
+    """Where that lock is."""
+    return Path(target + ".lock")
+
+
+@pytest.fixture
 def common():
     """Make a directory like /tmp: all users can reach it and write to it."""
     with users.shared() as directory:

@@ -20,16 +20,6 @@ def peer():
         yield peer
 
 
-@pytest.fixture
-def target(tmp_path):
-    return str(tmp_path / "state.json")
-
-
-@pytest.fixture
-def lock_file(target):
-    return Path(target + ".lock")
-
-
 def test_its_lock_is_refused_and_left_alone(peer, target, lock_file):
     peer.do("acquire", target=target)
     assert lock_file.is_dir()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -27,16 +26,6 @@ from semlock.sidecar import (
 from support import content_of, iso, set_time, wait_until
 
 ONE_TRY = RetryOptions(retries=0)
-
-
-@pytest.fixture
-def target(tmp_path):
-    return str(tmp_path / "state.json")
-
-
-@pytest.fixture
-def lock_file(target):
-    return Path(target + ".lock")
 
 
 def foreign(lock_file, age=0.0, **members):

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import time
-from pathlib import Path
 
 import pytest
 
@@ -16,16 +15,6 @@ from support import content_of, set_everywhere, take_away
 
 ONCE = RetryOptions(retries=0)
 FAST = RetryOptions(min_timeout=0.001, max_timeout=0.002)
-
-
-@pytest.fixture
-def target(tmp_path):
-    return str(tmp_path / "state.json")
-
-
-@pytest.fixture
-def lock_file(target):
-    return Path(target + ".lock")
 
 
 def run(function):

@@ -63,16 +63,6 @@ OUTCOMES = {
 }
 
 
-@pytest.fixture
-def target(tmp_path):
-    return str(tmp_path / "state.json")
-
-
-@pytest.fixture
-def lock_file(target):
-    return Path(target + ".lock")
-
-
 @pytest.mark.parametrize("name", CONTENT)
 class TestContent:
     @pytest.fixture(params=["fresh", "old"])
