@@ -274,9 +274,9 @@
  *
  *   On POSIX a waiter looks every 1 to 2 seconds without an event: at P, and at the
  *   witness of its holder.  Behind n others in a queue it does so after 1 + n times as long,
- *   at most 20 times.  A holder whose witness is taken is not judged.  Other holders are
- *   judged once for each change of the file and at each of these looks; if their process is
- *   known, its end is watched too, and on FUSE the first looks four times less often.
+ *   at most 20 times.  A holder whose witness is taken is judged by policies of callers only.
+ *   Others are judged at each change of the file and at each of these looks; if their process
+ *   is known, its end is watched too, and on FUSE the first looks four times less often.
  *
  *   Without events (a network filesystem, FUSE, an unreadable file, no inotify
  *   instance or descriptor left) a waiter looks after pauses: half a millisecond at first,

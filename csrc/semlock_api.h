@@ -415,6 +415,7 @@ typedef struct {
     int64_t judged_ctime_ns;
     int32_t kernel;   /* as the lock's: the kernel is asked whether the file is locked */
     int64_t lent;     /* as the lock's */
+    int32_t vouched;  /* as the lock's */
     semlock_file ask; /* open to ask it; a closed descriptor would wake other waiters; or the
                        * file's name, kept by the next to try: semlock_waiting_hold_names() */
 } semlock_watch;

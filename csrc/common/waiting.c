@@ -186,7 +186,7 @@ semlock_waiting_again(semlock_waiting *waiting, semlock_lock *lock, semlock_pool
                                    .ticket.handle = -1,
                                    .mark = -1,
                                    .bell = -1};
-        semlock_watch new_watch = {.path = watch->path};
+        semlock_watch new_watch = {.path = watch->path, .vouched = watch->vouched};
 
         *place = new_place;
         *watch = new_watch;

@@ -19,7 +19,8 @@ semlock_waiting_unwatch(semlock_waiting *waiting, int64_t *mark)
 }
 
 /* Can the file at the path be skipped without a judgement by the caller?  Yes if its witness
- * is taken, or if the caller has judged it already and no event was reported since. */
+ * is taken and that is proof enough for the lock, or if the caller has judged it already and
+ * no event was reported since. */
 static int
 vouched_for(semlock_watch *watch, const struct stat *seen, semlock_pool *pool)
 {
@@ -36,7 +37,7 @@ vouched_for(semlock_watch *watch, const struct stat *seen, semlock_pool *pool)
     if ((judged && !watch->told) || !S_ISREG(seen->st_mode)) {
         return judged;
     }
-    return semlock_witness_at(watch->path) == 1;
+    return watch->vouched != SEMLOCK_BY_CALLER && semlock_witness_at(watch->path) == 1;
 }
 
 /* Watch the file at the path: SEMLOCK_ARMED; SEMLOCK_FREE if there is none; or SEMLOCK_CHANGED

@@ -52,8 +52,9 @@ semlock_waiting_start(semlock_waiting *waiting, semlock_pool *pool)
 }
 
 /* Can this instance be skipped without a judgement by the caller?  Yes if its witness is
- * taken, or if the caller has judged it already.  But if its witness was taken at the last
- * look (`dev` and `ino` of the watch) and is free now, it must be judged again. */
+ * taken and that is proof enough for the lock, or if the caller has judged it already.  But if
+ * its witness was taken at the last look (`dev` and `ino` of the watch) and is free now, it
+ * must be judged again. */
 static int
 vouched_for(semlock_watch *watch, const semlock_view *seen, semlock_pool *pool)
 {
@@ -71,7 +72,7 @@ vouched_for(semlock_watch *watch, const semlock_view *seen, semlock_pool *pool)
         return judged;
     }
     watch->ino = watch->dev = 0;
-    if (semlock_witness_at(watch->path) == 1) {
+    if (watch->vouched != SEMLOCK_BY_CALLER && semlock_witness_at(watch->path) == 1) {
         watch->ino = seen->ino;
         watch->dev = seen->dev;
         return 1;

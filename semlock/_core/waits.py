@@ -68,7 +68,7 @@ class _Wait:
         for index, lock in enumerate(locks):
             watch = self._watches[index]
             watch.path = lock.path
-            watch.kernel, watch.lent = lock.kernel, lock.lent
+            watch.kernel, watch.lent, watch.vouched = lock.kernel, lock.lent, lock.vouched
         waiting = self.cdata
         waiting.watches = self._watches
         waiting.count = self.count

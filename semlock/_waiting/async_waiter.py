@@ -324,7 +324,7 @@ class AsyncWaiter(Waiter):
         self.judge = None if self._scheduled or self.said == capi.BLIND else False
         wait.judged(wait.which, seen)
         if again_at is not None:
-            self._check = again_at
+            self._check = capi.now_ns() + self._left_until(again_at)
 
     def follow(self, pid: int, start: int) -> None:
         """End the pause also when the holder's process ends, which its file does not show."""

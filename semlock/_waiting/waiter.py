@@ -47,6 +47,8 @@ _FOREVER = 1e9
 # The clocks differ: a time that is over for the core may be over here a moment later.
 _CLOCKS_DIFFER = 1e-4
 _EINTR = -errno.EINTR
+# So long for each lock, not to use more than about a hundredth of a processor for judgements.
+_FOR_EACH = 4_000_000
 # After so many lost races in a row, pause once.
 LOST_RACES = 16
 
@@ -300,8 +302,10 @@ class Waiter(Stoppable):
         ends = (self._until, self._check, self._deadline)
         self.judge = any(end is not None and now >= end for end in ends)
         if self.judge:
+            # If a judgement is due, all holders are judged again: of several locks, any may be it.
+            looks = self._check is not None and now >= self._check
             self._until = self._check = None
-            wait.due()
+            (wait.doubt if looks else wait.due)()
 
     def _grope(self, wait: waits.Wait, end: int) -> None:
         """Pause where no event can be relied on, and the core doesn't do it by itself."""
@@ -319,7 +323,12 @@ class Waiter(Stoppable):
         if self._wait is not None:
             self._wait.judged(self._wait.which, seen)
             if again_at is not None:
-                self._check = self._clock() + max(0, again_at - capi.now_ns()) / 1e9
+                self._check = self._clock() + self._left_until(again_at) / 1e9
+
+    def _left_until(self, again_at: int) -> int:
+        """Say how long not to judge: the more holders, the longer, as all are judged then."""
+        count = 1 if self._wait is None else self._wait.count
+        return max(count * _FOR_EACH, again_at - capi.now_ns())
 
     def postpone(self, seconds: float) -> None:
         """Skip a free lock for a moment, because it can't be taken yet."""

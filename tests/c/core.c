@@ -455,6 +455,7 @@ start_wait(one_wait *w, semlock_lock *lock, semlock_pool *pool)
 {
     memset(w, 0, sizeof *w);
     w->watch.path = lock->path;
+    w->watch.vouched = SEMLOCK_BY_WITNESS;
     w->place.path = lock->path;
     w->place.directory_length = lock->directory_length;
     w->place.name_hash = lock->name_hash;

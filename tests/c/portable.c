@@ -732,6 +732,7 @@ start_wait(one_wait *w, semlock_lock *lock, int queued)
 {
     memset(w, 0, sizeof *w);
     w->watch.path = w->place.path = lock->path;
+    w->watch.vouched = SEMLOCK_BY_WITNESS;
     w->place.directory_length = lock->directory_length;
     w->place.name_hash = lock->name_hash;
     w->place.record = lock->record;

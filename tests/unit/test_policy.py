@@ -1,5 +1,6 @@
 """Policies and retry schedules as values: what each permits, and how they compose."""
 
+import asyncio
 import os
 import re
 import sys
@@ -177,3 +178,81 @@ def test_an_empty_file_is_left_while_it_is_young_and_one_with_content_always(pat
 def test_the_age_of_what_was_left_is_checked(wrong):
     with pytest.raises(ValueError, match="an age is"):
         LeftByKernelLock(wrong)
+
+
+class Patient:
+    """Permits when it has been asked more often than about each second."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def __call__(self, status):
+        self.asked += 1
+        return "enough" if self.asked > 11 else None
+
+
+KINDS = {
+    "lock": lambda lock, path, rule: lock("Lock")(path, policy=rule).acquire(5),
+    "slots": lambda lock, path, rule: lock("SlotLock")(path, 1, policy=rule).acquire(5),
+    "readers": lambda lock, path, rule: lock("SharedLock")(path, policy=rule).acquire_shared(5),
+    "any": lambda lock, path, rule: lock("acquire_any")([lock("Lock")(path, policy=rule)], 5),
+    "all": lambda lock, path, rule: lock("acquire_all")([lock("Lock")(path, policy=rule)], 5),
+}
+
+
+def for_threads(name):
+    return getattr(semlock, name)
+
+
+def for_tasks(name):
+    return getattr(semlock, f"{name}_async" if name.islower() else f"Async{name}")
+
+
+@pytest.fixture
+def holder(path):
+    """Another process that has the lock and its only slot, and lives."""
+    with Child() as child:
+        child.run(f"held = [semlock.Lock(p) for p in ({path!r}, {path + '.1'!r})]")
+        child.run("[lock.try_acquire() for lock in held]")
+        yield child
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rule_that_no_event_reports_is_asked_all_along_a_wait(path, holder, kind):
+    rule = Patient()
+    got = KINDS[kind](for_threads, path, rule)
+    got.release() if kind == "any" else got.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("gives_up", [False, True], ids=["", "after one before it gave up"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_so_it_is_by_a_task(path, holder, kind, gives_up):
+    rule = Patient()
+
+    async def use():
+        got = await KINDS[kind](for_tasks, path, rule)
+        got.release() if kind == "any" else await got.__aexit__(None, None, None)
+
+    async def main():
+        before = [asyncio.ensure_future(use()) for _ in range(gives_up)]
+        await asyncio.sleep(0)
+        last = asyncio.ensure_future(use())
+        await asyncio.sleep(0)
+        for task in before:
+            task.cancel()
+        rule.asked = 0
+        await last
+
+    asyncio.run(main())
+
+
+def test_a_wait_for_any_of_many_judges_each_of_them_rarely(path):
+    paths, rule = [f"{path}.{number}" for number in range(200)], Patient()
+    rule.asked = -1_000_000
+    with Child() as child:
+        child.run(
+            f"held = [semlock.Lock(p) for p in {paths!r}]; semlock.try_acquire_many(held); None"
+        )
+        with pytest.raises(semlock.LockTimeoutError):
+            semlock.acquire_any([semlock.Lock(p, policy=rule) for p in paths], timeout=1.2)
+    assert rule.asked + 1_000_000 <= 6 * len(paths)
