@@ -117,6 +117,8 @@ def is_gone(info: LockInfo) -> str | None:
     me = this_process()
     if info.pid is None or info.host != host_name(me):
         return None
+    if sys.platform == "linux" and not me.boot:
+        return None  # nothing tells the PID namespace, which the host's name would name
     if info.boot and me.boot and info.boot != me.boot:
         return f"process {info.pid} ran before this machine was started anew"
     start = (info.start or 0) if sys.platform == "linux" and not me.timens else 0

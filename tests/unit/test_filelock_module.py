@@ -13,6 +13,7 @@ import pytest
 
 import semlock
 import semlock.filelock as filelock
+from runlib import needs, root
 from semlock._core.errors import LockRecordError
 from semlock._core.identity import this_process
 from semlock._filelock import record
@@ -30,6 +31,24 @@ def test_a_record_says_what_it_was_composed_of():
     assert (info.pid, info.host) == (me.pid, record.host_name(me))
     if sys.platform.startswith("linux"):
         assert (info.start, info.boot) == (me.start, me.boot)
+
+
+@linux
+@root
+@needs("unshare")
+def test_where_the_pid_namespace_is_unknown_no_holder_is_judged_by_its_number(tmp_path):
+    """The holder is a program of filelock's in the first namespace, the reader in another one."""
+    path = tmp_path / "soft.lock"
+    path.write_text(f"{os.getpid()}\n{os.uname().nodename}\n")
+    reader = (
+        "import sys; from semlock.filelock import SoftFileLock, Timeout\n"
+        "try: SoftFileLock(sys.argv[1], timeout=0.1).acquire()\n"
+        "except Timeout: print('held')\n"
+    )
+    enter = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc; exec unshare -pf "$@"')
+    line = (*enter, "sh", sys.executable, "-c", reader, str(path))
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout == "held\n"
 
 
 def test_a_record_of_the_second_protocol_is_read():
