@@ -13,7 +13,6 @@ import pytest
 
 import semlock
 from semlock import filelock, sidecar, task
-from semlock._systems import task_audit
 from support import Strike, files_open_in
 
 pytestmark = [
@@ -136,7 +135,7 @@ def strike_behind_a_call(number, operation):
 def test_an_interrupt_leaves_no_file_open(tmp_path, way):
     def write():
         if way == "audit log":
-            task_audit.note(str(tmp_path / "a.lock"), "break", None)
+            task.SYSTEM.audit(str(tmp_path / "a.lock"), "break", None)
         else:
             with way(tmp_path / "a.txt", "w") as file:
                 file.write("text")
