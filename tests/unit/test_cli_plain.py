@@ -121,7 +121,7 @@ PROGRAM = """
 import contextlib, io, json, os, re, sys
 sys.path[:0] = {places!r}
 import semlock.systems
-from semlock._cli import columns, holding, looking, people, plain, running, starting, table
+from semlock._cli import columns, holding, looking, plain, running, starting, table
 from semlock._locks import readers, shared, slots
 from semlock.cli import main
 
