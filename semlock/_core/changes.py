@@ -23,8 +23,8 @@ READ_AGAIN = lib.SEMLOCK_READ_AGAIN
 # The mark of a change that may be in any directory.
 ANY = -1
 
-# A semlock_change, whose fields cost less when they are read in one step.
-_CHANGE = Struct("@qQiii4x")
+# A semlock_change, whose fields cost less when they are read in one step.  It ends as C aligns it.
+_CHANGE = Struct("@qQiii0q")
 
 
 class Changes:
