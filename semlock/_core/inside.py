@@ -62,8 +62,6 @@ undo: Callable[[Any, int], None] = _calling("_undo")
 part_here: Callable[[Any], tuple[Any, Any]] = methodcaller("_part_here")
 # Release the part of a call that failed (task, part), unless the caller had it before.
 give_back: Callable[[Any, object, Any], None] = _calling("_give_back")
-# Release what a task holds (task, error), at the end of a block; the result may be awaited.
-leave: Callable[..., Any] = _calling("_leave")
 # Write the present time into the record; false if the guard was taken for so many seconds.
 refresh: Callable[..., bool] = _calling("_refresh")
 # Have a lock's record name another process as its holder (owner, guarded).
@@ -163,6 +161,12 @@ def found(find: Callable[..., Any], *arguments: Any) -> Any:
         if (part := find(*arguments)) is not None:
             end(part)
         raise
+
+
+@unstruck
+def leave(lock: Any, me: object, error: tuple[object, ...]) -> Any:
+    """Release what a task holds, at the end of a block; the result may be awaited."""
+    return lock._leave(me, *error)
 
 
 # ---------------------------------------------------------------- who holds it

@@ -153,7 +153,7 @@ class _Released:
         yield from ()
 
 
-_RELEASED = _Released()
+RELEASED = _Released()
 
 
 class AsyncAcquired:
@@ -171,7 +171,7 @@ class AsyncAcquired:
     @inside.unstruck
     def __aexit__(self, *error: object) -> Awaitable[None]:
         self.lock.__exit__(*error)
-        return _RELEASED
+        return RELEASED
 
     def __repr__(self) -> str:
         return f"<{self.lock!r}, acquired>"
@@ -223,7 +223,7 @@ class AsyncForm(ForTasks, _Lock):  # type: ignore[misc]  # it refuses what threa
     @inside.unstruck
     def __aexit__(self, *error: object) -> Awaitable[None]:
         self.__exit__(*error)  # type: ignore[arg-type]
-        return _RELEASED
+        return RELEASED
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free or its holder is dead; ``False`` if it is held."""

@@ -11,13 +11,13 @@ import sys
 from semlock._core import capi, inside
 from semlock._core.errors import NotHeldError
 from semlock._locks import OWN_TIMEOUT
-from semlock._locks.async_form import Acquiring, AsyncForm, ForTasks, this_task
+from semlock._locks.async_form import RELEASED, Acquiring, AsyncForm, ForTasks, this_task
 from semlock._waiting.hub import hub_here, is_line_here
-from semlock._waiting.steps import as_awaited, run_async
+from semlock._waiting.steps import run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Awaitable, Coroutine, Sequence
     from types import FrameType
     from typing import Any
     from weakref import ref
@@ -47,6 +47,19 @@ def is_mine(lock: Any) -> bool:
     return is_held_by(lock, this_task())
 
 
+@inside.unstruck
+def leaving(lock: HeldByTasks, me: object, error: tuple[object, ...]) -> Awaitable[None]:
+    """Release what a task holds at the end of a block, by this call if that needs no wait."""
+    try:
+        if me is None:
+            me = this_task()
+    except BaseException:  # of a signal's handler
+        inside.leave(lock, this_task(), error)
+        raise
+    left: Awaitable[None] = inside.leave(lock, me, error) or RELEASED
+    return left
+
+
 class Holding:
     """What an acquisition gives: a context manager that only releases.
 
@@ -67,9 +80,10 @@ class Holding:
             raise NotHeldError(f"{path} is not held here: its block has ended", path=path)
         return self._lock
 
-    async def __aexit__(self, *error: object) -> None:
+    @inside.unstruck
+    def __aexit__(self, *error: object) -> Awaitable[None]:
         self._over = True
-        await as_awaited(inside.leave(self._lock, self._me, *error))
+        return leaving(self._lock, self._me, error)
 
 
 class Entering(ForTasks):
@@ -90,8 +104,9 @@ class Entering(ForTasks):
     def __exit__(self, *_: object) -> None:
         """Have Python look no further: ``__enter__`` refuses a thread's ``with``."""
 
-    async def __aexit__(self, *error: object) -> None:
-        await as_awaited(inside.leave(self._lock, this_task(), *error))
+    @inside.unstruck
+    def __aexit__(self, *error: object) -> Awaitable[None]:
+        return leaving(self._lock, None, error)
 
     def __repr__(self) -> str:
         return f"<{self._lock!r}, to be entered>"
@@ -147,8 +162,9 @@ class HeldByTasks(ForTasks):
         """Take the lock, and give the context manager that releases it."""
         return await run_async(steps, *self._wins(), Holding(self, task_here()))
 
-    async def __aexit__(self, *error: object) -> None:
-        await as_awaited(self._leave(this_task(), *error))
+    @inside.unstruck
+    def __aexit__(self, *error: object) -> Awaitable[None]:
+        return leaving(self, None, error)
 
 
 class SharedByTasks(HeldByTasks):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from semlock._core import explain, waits
+from semlock._core import explain, inside, waits
 from semlock._core.options import checked_timeout
 from semlock._locks import mine
 from semlock._locks.async_form import Acquiring, AsyncForm, refuse_enter, this_task
@@ -16,8 +16,8 @@ from semlock._waiting.steps import run_async
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
-    from types import FrameType, TracebackType
+    from collections.abc import Awaitable, Coroutine, Iterable
+    from types import FrameType
     from typing import Any, NoReturn, TypeVar
 
     L = TypeVar("L", bound=AsyncForm)
@@ -76,23 +76,32 @@ class AsyncAllAcquired(AllAcquired):
     async def __aenter__(self) -> tuple[Any, ...]:
         return self.locks
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    @inside.unstruck
+    def __aexit__(self, *error: Any) -> Any:
+        left: list[Awaitable[None]] = []
         first: BaseException | None = None
         try:
             for lock in reversed(self._several.locks):
                 try:
-                    await lock.__aexit__(kind, error, traceback)
+                    left.append(lock.__aexit__(*error))
+                except BaseException as failure:  # noqa: BLE001, PERF203 - the others must go too
+                    first = first or failure
+            return self._left(left, first)
+        except BaseException:
+            self._several.let_go()  # an interrupt may have come before one was released
+            raise
+
+    async def _left(self, left: list[Awaitable[None]], first: BaseException | None) -> None:
+        try:
+            for one in left:
+                try:
+                    await one
                 except BaseException as failure:  # noqa: BLE001, PERF203 - the others must go too
                     first = first or failure
             if first is not None:
                 raise first  # noqa: TRY301 - as always
         except BaseException:
-            self._several.let_go()  # an interrupt may have come before one was released
+            self._several.let_go()
             raise
 
     def __enter__(self) -> NoReturn:

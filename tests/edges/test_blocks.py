@@ -46,6 +46,20 @@ FORMS = {
 }
 
 
+FORMS_FOR_TASKS = {
+    "AsyncLock": semlock.AsyncLock,
+    "acquire": lambda path: semlock.AsyncLock(path).acquire(),
+    "AsyncSlotLock": lambda path: semlock.AsyncSlotLock(path, 1),
+    "AsyncSlotLock.acquire": lambda path: semlock.AsyncSlotLock(path, 1).acquire(),
+    "AsyncSharedLock": semlock.AsyncSharedLock,
+    "AsyncSharedLock.shared": lambda path: semlock.AsyncSharedLock(path).shared(),
+    "exclusive": lambda path: semlock.AsyncSharedLock(path).exclusive(),
+    "acquire_all_async": lambda path: semlock.acquire_all_async(
+        [semlock.AsyncLock(path), semlock.AsyncLock(f"{path}2")]
+    ),
+}
+
+
 @pytest.fixture
 def striking():
     """Have a handler that raises, and what sends its signal without a bytecode that runs it."""
@@ -82,13 +96,17 @@ async def leave_as_a_signal_comes_in_a_task(block, strike):
 
 
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="other bytecodes")
-@pytest.mark.parametrize("make", [lambda lock: lock, lambda lock: lock.acquire()])
-def test_a_signal_as_a_tasks_block_ends_leaves_no_lock_held(tmp_path, striking, make):
+@pytest.mark.parametrize("form", FORMS_FOR_TASKS)
+def test_a_signal_as_a_tasks_block_ends_leaves_no_lock_held(tmp_path, striking, form):
     path = str(tmp_path / "a.lock")
-    block = make(semlock.AsyncLock(path))
-    with pytest.raises(StruckError):
-        leave_as_a_signal_comes_in_a_task(block, striking()).send(None)
-    assert semlock.status(path).state == "free"
+
+    async def strike():
+        with pytest.raises(StruckError):
+            await leave_as_a_signal_comes_in_a_task(FORMS_FOR_TASKS[form](path), striking())
+        async with FORMS_FOR_TASKS[form](path):
+            pass  # by another object, which would wait for what is left
+
+    asyncio.run(asyncio.wait_for(strike(), 20))
 
 
 def enter_as_a_signal_comes(block, strike):
