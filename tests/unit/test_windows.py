@@ -51,11 +51,11 @@ def test_who_may_only_append_writes_at_the_end_wherever_it_stands(path):
     try:
         for number in range(3):
             for descriptor in (one, other):
-                os.lseek(descriptor, 0, os.SEEK_SET)
-                os.write(descriptor, b"%d\n" % number)
+                os.lseek(descriptor.fd, 0, os.SEEK_SET)
+                os.write(descriptor.fd, b"%d\n" % number)
     finally:
-        os.close(one)
-        os.close(other)
+        one.close()
+        other.close()
     assert Path(path).read_bytes() == b"0\n0\n1\n1\n2\n2\n"
 
 
