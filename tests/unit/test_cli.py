@@ -24,7 +24,7 @@ from clilib import (
     start,
     words,
 )
-from support import wait_until, wine_keeps_locked_names
+from support import mounted, wait_until, wine_keeps_locked_names
 
 
 def test_run_holds_the_lock_while_the_command_runs(path):
@@ -584,3 +584,9 @@ def test_an_empty_trace_is_told_in_a_line(tmp_path):
         0,
         f"{trace}: there are no events in it yet\n",
     )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its paths have no mounts")
+def test_doctor_knows_a_mount_with_white_space_in_its_place(tmp_path):
+    with mounted(tmp_path, "tmpfs", "size=64k", "a b") as there:
+        assert "tmpfs on tmpfs, local" in command("doctor", there).stdout

@@ -14,7 +14,7 @@ import time
 import pytest
 
 import semlock
-from semlock._core import capi, paths
+from semlock._core import capi
 from semlock._core.folders import queue_of, tickets
 from support import Child, wait_until
 
@@ -457,16 +457,3 @@ def test_tasks_read_together(path):
 def test_it_costs_nothing_while_it_is_not_used():
     code = "import semlock, sys; sys.exit('semlock._locks.kernel' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="its paths have no mounts")
-def test_a_mount_with_white_space_in_its_place_is_known(tmp_path, monkeypatch):
-    place = os.path.realpath(tmp_path / "a b")
-    os.mkdir(place)
-    lines = [
-        "22 1 8:1 / / rw - ext4 /dev/sda1 rw",
-        f"23 22 8:2 / {place} rw - xfs /dev/sda2 rw".replace("a b", r"a\040b"),
-    ]
-    monkeypatch.setattr("semlock._core.capi.read_file", lambda _: "\n".join(lines))
-    assert paths.mount_of(os.path.join(place, "x.lock"))[2] == "8:2"
-    assert paths.mount_of(os.fspath(tmp_path))[2] == "8:1"
