@@ -109,6 +109,10 @@ _CPYTHON = sys.implementation.name == "cpython"
 _HAS_RESUME = sys.version_info >= (3, 11)
 _RESUME = (lambda: None).__code__.co_code[:1]
 _AT_START, _BEHIND_YIELD_FROM = 0, 2
+# CPython 3.10's; `opcode` has them too, but is two more files to load.  The last are those of
+# jumps to an absolute place.
+_POP_BLOCK, _RERAISE, _SETUP_FINALLY = 87, 119, 122
+_JUMPS = (111, 112, 113, 114, 115, 121)
 
 
 def unstruck(function: T) -> T:
@@ -134,14 +138,11 @@ def unstruck(function: T) -> T:
 
 def _begun_by_a_try(code: CodeType) -> CodeType:
     """Put an empty ``try`` before the code: CPython 3.10 runs no handler where one begins."""
-    import opcode  # noqa: PLC0415 - needed by this Python only
-
-    of = opcode.opmap
-    text = bytearray((of["SETUP_FINALLY"], len(code.co_code) // 2 + 1, of["POP_BLOCK"], 0))
+    text = bytearray((_SETUP_FINALLY, len(code.co_code) // 2 + 1, _POP_BLOCK, 0))
     size = len(text)
     for name, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
-        text += bytes((name, argument + (name in opcode.hasjabs) * size // 2))
-    text += bytes((of["RERAISE"], 0))  # what a debugger raises at the POP_BLOCK
+        text += bytes((name, argument + (name in _JUMPS) * size // 2))
+    text += bytes((_RERAISE, 0))  # what a debugger raises at the POP_BLOCK
     return code.replace(
         co_code=bytes(text),
         co_linetable=bytes((size, 0)) + code.co_linetable + bytes((2, 0)),

@@ -48,7 +48,7 @@ PEERS = {
 
 
 # What the peers say of a lock that is held.
-HELD = r"could not be acquired|AlreadyLocked|temporarily unavailable"
+HELD = r"could not be acquired|Timeout\(\)|AlreadyLocked|temporarily unavailable"
 
 
 @pytest.fixture
