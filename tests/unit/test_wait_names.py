@@ -128,8 +128,11 @@ def test_it_has_the_new_name_of_a_file_that_has_come_back(path):
         assert os.stat(path).st_ino == file
 
         def has_new_name() -> bool:
-            names = names_open(second.pid, path)
-            return [os.readlink(f"/proc/{second.pid}/fd/{fd}") for fd in names] == [path]
+            try:
+                names = names_open(second.pid, path)
+                return [os.readlink(f"/proc/{second.pid}/fd/{fd}") for fd in names] == [path]
+            except FileNotFoundError:
+                return False  # the old name was closed between the two looks
 
         wait_until(has_new_name, "it has the new name")
         first.run("lock.release()")
