@@ -316,7 +316,7 @@ class AsyncWaiter(Waiter):
         finally:
             self._parked = None
             self._hub.timers.never(self)
-        wait.due()
+        self._look(wait, capi.now_ns())
 
     def judged(self, seen: capi.Instance, again_at: int | None) -> None:
         """Skip this instance until a time of ``now_ns``, or until it changes."""

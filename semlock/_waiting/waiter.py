@@ -302,10 +302,19 @@ class Waiter(Stoppable):
         ends = (self._until, self._check, self._deadline)
         self.judge = any(end is not None and now >= end for end in ends)
         if self.judge:
-            # If a judgement is due, all holders are judged again: of several locks, any may be it.
-            looks = self._check is not None and now >= self._check
-            self._until = self._check = None
-            (wait.doubt if looks else wait.due)()
+            self._until = None
+            self._look(wait, now)
+
+    def _look(self, wait: waits.Wait, now: float) -> None:
+        """Have the locks looked at again.
+
+        If a judgement is due, all holders are judged again: of several locks, any may be it.
+        """
+        if self._check is not None and now >= self._check:
+            self._check = None
+            wait.doubt()
+        else:
+            wait.due()
 
     def _grope(self, wait: waits.Wait, end: int) -> None:
         """Pause where no event can be relied on, and the core doesn't do it by itself."""
@@ -314,7 +323,7 @@ class Waiter(Stoppable):
             end = min(end, capi.now_ns() + int((self._drawn() or LONGEST_PAUSE) * 1e9))
         if wait.sleep(end) == capi.TIME and self._scheduled:
             self._until = None
-        wait.due()
+        self._look(wait, self._clock())
 
     def judged(self, seen: capi.Instance, again_at: int | None) -> None:
         """Skip this instance until a time of ``now_ns``, or until it changes."""
