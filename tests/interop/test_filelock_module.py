@@ -159,6 +159,7 @@ def test_an_old_file_that_is_empty_or_of_a_living_process_is_never_taken(path):
         assert lock.is_lock_held_by_us
 
 
+@pytest.mark.leaves("queue")  # tickets of those that were killed
 @pytest.mark.parametrize("kind", ["FileLock", "SoftFileLock"])
 @pytest.mark.stress
 def test_a_storm_of_both_with_kills_has_one_holder_at_a_time(tmp_path, path, kind):
@@ -205,6 +206,10 @@ def test_a_storm_of_both_with_kills_has_one_holder_at_a_time(tmp_path, path, kin
         end(0)
     assert len(holds) > 20
     assert overlaps(holds) == []
+    if kind == "SoftFileLock" and os.path.exists(path) and not os.path.getsize(path):
+        # filelock was killed between making its file and writing into it.  That of a living
+        # old filelock looks the same, so it is not taken over.
+        os.unlink(path)
     last = getattr(ours, kind)(path)
     wait_until(lambda: taken(last), "the last killed holder's lock is free")
 
