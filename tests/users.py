@@ -72,6 +72,8 @@ def as_user(user: int = NOBODY, *, effective: bool = False) -> str:
     return f"{SOURCE}become({user}, {effective})\n"
 
 
+# Numbers below NOBODY are shared out: a block of them for each process of the tests.
+_BLOCKS, _IN_A_BLOCK = 4000, 8
 _count = itertools.count()
 
 
@@ -81,7 +83,8 @@ def of_its_own() -> int:
     The kernel counts inotify instances for each user, so a test that uses them up, or counts on
     having some, takes a user of its own.
     """
-    return NOBODY - 1 - (os.getpid() % 4000) * 8 - next(_count) % 8
+    first = NOBODY - 1 - os.getpid() % _BLOCKS * _IN_A_BLOCK
+    return first - next(_count) % _IN_A_BLOCK
 
 
 def _open_to_all(path: str) -> bool:

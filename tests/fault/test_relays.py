@@ -121,6 +121,15 @@ def calls_of_a_turn(calls):
     return won - max(i for i, call in enumerate(calls[:won]) if call == "ppoll")
 
 
+def reads_the_queue_at_a_release(holder, next_one, log):
+    with traced([next_one.outer_pid], log) as calls:
+        holder.run("lock.release()")
+        next_one.receive()
+        found = reads_the_queue(calls(next_one.outer_pid))
+    next_one.run("lock.release()")
+    return found
+
+
 def test_one_that_was_passed_by_may_come_back_so_those_after_it_read_the_queue(path, tmp_path):
     with contextlib.ExitStack() as stack:
         with semlock.Lock(path):
@@ -130,11 +139,7 @@ def test_one_that_was_passed_by_may_come_back_so_those_after_it_read_the_queue(p
             os.rename(ticket, f"{ticket}.late")
             first, last = waiters(stack, path, None, None, fair=False)
         first.receive()
-        with traced([last.outer_pid], tmp_path / "calls") as calls:
-            first.run("lock.release()")
-            last.receive()
-            assert reads_the_queue(calls(last.outer_pid))
-        last.run("lock.release()")
+        assert reads_the_queue_at_a_release(first, last, tmp_path / "calls")
         slow.resume()
         slow.receive()
 
@@ -154,11 +159,7 @@ def test_the_one_behind_reads_the_queue_of_a_fair_lock(path, tmp_path):
         with semlock.Lock(path):
             first, last = waiters(stack, path, None, None)
         first.receive()
-        with traced([last.outer_pid], tmp_path / "calls") as calls:
-            first.run("lock.release()")
-            last.receive()
-            assert reads_the_queue(calls(last.outer_pid))
-        last.run("lock.release()")
+        assert reads_the_queue_at_a_release(first, last, tmp_path / "calls")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere no ticket tells")

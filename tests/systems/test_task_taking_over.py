@@ -1,4 +1,4 @@
-"""Taking over the lock of a task: what is stale by the rules, and by whom it may be taken."""
+"""Taking over a task lock: which locks are stale by the rules, and which owners may take them."""
 
 import asyncio
 import threading
