@@ -212,10 +212,12 @@ typedef struct {
     int32_t bare;       /* its descriptor was closed, being scarce */
     int32_t strange;    /* another user than its maker could not remove it */
     int32_t marked;     /* its inode has the mark of this boot, or needs none */
+    int32_t signature;  /* the open file has one, beside the turn */
     int64_t user;       /* the effective user at its creation */
     int64_t group;      /* and the effective group */
     int64_t asked;      /* when the umask was checked last, monotonic */
-    int64_t place;      /* identifies it as ours: a file position, or below 0 a turn; 0 none */
+    int64_t place;      /* its file position tells that it is ours; 0: that is not set */
+    int64_t turn;       /* then its turn in the table of descriptors does, 0 none */
 } semlock_file;
 
 /* A ticket: a place in a queue, on disk. */

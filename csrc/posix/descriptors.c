@@ -214,7 +214,7 @@ semlock_file_keep_signed(semlock_file *file)
 
     if (error == 0) {
         semlock_file_borrow(file);
-        file->place -= semlock_system_sign((int)file->handle) == 0;
+        file->signature = semlock_system_sign((int)file->handle) == 0;
     }
     return error;
 }
@@ -227,7 +227,7 @@ semlock_file_borrow(semlock_file *file)
 
     if (kept != NULL) {
         semlock_swap_if64(&kept->turn, 0, semlock_add64(&turns, 1) + 1);
-        file->place = -2 * semlock_load64(&kept->turn);
+        file->turn = semlock_load64(&kept->turn);
     }
 }
 
@@ -237,8 +237,7 @@ is_entered(const semlock_file *file)
 {
     entry *kept = entry_of(file->handle, 0);
 
-    return file->place >= 0 ||
-           (kept != NULL && semlock_load64(&kept->turn) == -file->place / 2);
+    return file->turn == 0 || (kept != NULL && semlock_load64(&kept->turn) == file->turn);
 }
 
 static int
@@ -246,12 +245,12 @@ is_ours(const semlock_file *file)
 {
     struct stat seen;
 
-    if (file->place > 0) {
+    if (file->place != 0) {
         return lseek((int)file->handle, 0, SEEK_CUR) == (off_t)file->place;
     }
     return is_entered(file) &&
            semlock_descriptor_ours(file->handle, file->dev, file->ino, &seen) &&
-           (file->place % 2 == 0 || semlock_system_signed((int)file->handle));
+           (!file->signature || semlock_system_signed((int)file->handle));
 }
 
 /* The descriptor of a lock object's file if it is still ours, else -1.  The program may have

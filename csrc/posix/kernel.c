@@ -100,7 +100,8 @@ took(semlock_lock *lock, int fd, const struct stat *seen)
     lock->file.handle = fd;
     lock->file.dev = (uint64_t)seen->st_dev;
     lock->file.ino = (uint64_t)seen->st_ino;
-    lock->file.place = 0;
+    lock->file.place = lock->file.turn = 0;
+    lock->file.signature = 0;
 }
 
 static int
